@@ -193,11 +193,12 @@ def main(words: list[str]) -> int:
     except GdbextError as e:
         text = one_line(str(e))
     except (OSError, RuntimeError) as e:
-        from .session.shortages import shortage
+        from .session.system_errors import meaning
 
-        text = shortage(e)
-        if not text:
+        why = meaning(e)
+        if why is None:
             raise
+        text = one_line(str(why))
     if as_json:
         print(jsonline.dumps({"schema": name + "/1", "partial": [], "error": text}))
     else:

@@ -350,7 +350,7 @@ class _Reader:
     def _webhook(self, at: int, end: int, named: bool) -> None:
         """The part of a path by which anybody may post: after /hooks/ or /webhooks/, of a host hooks.x, /bot<number>:<key>."""
         path = re.split(r"[?#]", self.text[at : min(end, at + MAX_PATH)], maxsplit=1)[0]
-        hook, segments = named, path.split("/")
+        segments = path.split("/")
         for place, segment in enumerate(segments):
             rest = "/".join(segments[place + 1 :])
             begin = at + len(path) - len(rest)
@@ -365,7 +365,6 @@ class _Reader:
                 return
             if place >= 16:
                 return
-        del hook
 
 
 def _is_option(text: str, at: int) -> bool:

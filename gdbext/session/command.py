@@ -16,7 +16,7 @@ from ..access.retry import Budget, retry
 from ..errors import ContradictionError, FaultError, GdbextError, LayoutError, NotFoundError
 from ..render import jsonline
 from ..render.text import PLAIN, Style, escape_output, one_line, seconds, shorten
-from .shortages import GONE, has_ended, shortage
+from .system_errors import meaning
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # which knows the arguments of commands
@@ -151,10 +151,10 @@ class Answer:
         self.data, self.text, self.partial = data, text, list(dict.fromkeys(partial))
 
     def json(self, command: str) -> str:
-        more = {"unproven": self.unproven} if self.unproven else {}
+        unproven = self.unproven()
+        more = {"unproven": unproven} if unproven else {}
         return jsonline.dumps({"schema": command + "/1", "partial": self._reasons(), **self.data, **more})
 
-    @property
     def unproven(self) -> list[str]:
         """The engines of the answer whose readers were never tried on the engine itself."""
         found: set[str] = set()
@@ -195,8 +195,9 @@ class Answer:
         if self.partial:
             reasons = "; ".join(map(_in_words, self._reasons()))
             text += ("\n" if text else "") + style.dim(f"(partial: {reasons})")
-        if self.unproven:
-            text += ("\n" if text else "") + style.dim(f"({UNPROVEN.format(' and '.join(self.unproven))})")
+        unproven = self.unproven()
+        if unproven:
+            text += ("\n" if text else "") + style.dim(f"({UNPROVEN.format(' and '.join(unproven))})")
         return text
 
 
@@ -295,12 +296,10 @@ class Command:
                 raise GdbextError(f"{e}; the process runs and changes while it is read: {mend}") from None
             raise
         except (OSError, RuntimeError) as e:
-            if has_ended(e):
-                raise NotFoundError(GONE) from None
-            text = shortage(e)
-            if not text:
+            meant = meaning(e)
+            if meant is None:
                 raise
-            raise GdbextError(text) from None
+            raise meant from None
 
     def _of_one_moment(self, session: Session, args: Args, run: Callable[[], Answer], why: ContradictionError) -> Answer:
         """The answer from a copy, where what was read from the running process contradicts itself: what the copy says is so."""
