@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .walk import Chain
 
 WITHHOLDING = ("lock-held", "collective", "starved", "stuck-requests")
+FAIR = 0.5  # part of a CPU: a thread that got as much had its turn, whatever was left of its group's quota
 FAR = 30.0  # seconds: a thread that waits with a shorter time limit may have been woken by it
 SLOW = "it may only be slow"
 _STARTS = re.compile(r"(asyncio/(base_)?subprocess|/subprocess|asyncio/unix_events|multiprocessing/popen_\w+)\.py$")
@@ -77,7 +78,7 @@ def denied(facts: Facts, t: ThreadState) -> str:
     """In words, that a thread wanted a CPU and hardly got one, or wanted one while its control group had none left; or ''."""
     f = facts.process(t.node)
     wants = t.state == "R" or t.moved or bool(t.woke) or (t.wanted or t.load or 0.0) > STILL
-    if t.denied or f is not None and f.throttled and wants and t.load is not None:
+    if t.denied or f is not None and f.throttled and wants and t.load is not None and t.load < FAIR:
         return f"{name_of(facts, t.node)} wants a CPU and hardly gets one"
     return ""
 

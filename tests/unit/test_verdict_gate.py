@@ -101,6 +101,9 @@ def test_ranks_in_different_collectives_are_looked_at_twice_or_denied():
     short = ranks(woke=1)
     short[0].throttled = True
     assert judge(short).kind == "unknown"
+    fed = ranks(woke=1, load=0.6)
+    fed[0].throttled = True  # it got its part of a CPU before the group's was used up
+    assert judge(fed).kind == "collective"
     asleep = ranks()
     asleep[0].throttled = True  # it slept all the time: it wanted none
     assert judge(asleep).kind == "collective"
