@@ -19,7 +19,7 @@ HARM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "harm_kv.py")
 
 def held_by(request, label, pid, thread=None):
     holder = request["holder"]
-    assert (holder["label"], holder["pid"]) == (label, pid), request
+    assert holder and (holder["label"], holder["pid"]) == (label, pid), request
     assert thread is None or holder["thread"] == thread, request
     return True
 
@@ -130,6 +130,7 @@ def test_an_endless_loop_of_sglang(sglang_text):
     ):
         with sent(sglang_text, (name, 32, 8)):
             found = steadily(sglang_text, (name, "behind"), ("request-0", "behind"), ("request-1", "behind"))
+            found = {name: r for name, r in found.items() if r["verdict"] in STUCK}  # a closed exchange may end late
             assert all(held_by(r, label, pid, thread) for r in found.values())
             assert all("loops_for_ever" in r["evidence"][0] for r in found.values())
             said = hung(sglang_text, ("stuck-requests", "livelock", "loop-blocked"), label)
