@@ -27,6 +27,7 @@ from .nodes import (
     other_ends,
     peers_of,
     pool_at_work,
+    standing_loop,
     streams_call,
     turns_at_rest,
     was_given,
@@ -84,7 +85,7 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
         return _does(t.node, ENDED, describe(t))
     loop = f.loop_of(t.node[1])
     selects = loop is not None and in_selector(f, t, loop)
-    asking = asks_only(f, loop) if loop is not None else None
+    asking = asks_only(f, loop) if loop is not None and (selects or loop.turned is not False) else None
     main = asking.node if asking is not None else loop.main if loop is not None and selects else None
     if main is not None:
         return Step(f"its {main[1]}, in the event loop", [main], owned=True)
@@ -459,6 +460,9 @@ def _task(facts: Facts, f: ProcessState, task: TaskState) -> Step:
     if task.edge is not None:
         return _edge(facts, task.edge, len(task.on) > 1 and task.kind != "as_completed")
     if task.kind == "sleep":
+        stands = standing_loop(f, task)
+        if stands is not None:
+            return Step(f"its turn in the event loop: {task.text or text}", [stands.node], owned=True)
         served = f.listens or thread is not None and thread.call is not None and from_outside(thread.call)
         kind = "ticks" if naps(facts, node) or served else "sleeps" if task.for_good else "unknown"
         return _does(node, SLEEPS, text + (" (a short one)" if naps(facts, node) else ""), kind)

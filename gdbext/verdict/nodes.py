@@ -32,7 +32,20 @@ def naps(facts: Facts, node: Node, soon: float = LONG) -> bool:
     t, task = facts.thread(node), facts.task(node)
     if t is not None:
         return t.call is not None and t.call.name == "nanosleep" and not t.woke and 0 < t.call.seconds < soon
-    return task is not None and task.kind == "sleep" and (task.seconds or 0.0) < soon
+    f = facts.process(node)
+    if f is None or task is None or standing_loop(f, task) is not None:
+        return False
+    return task.kind == "sleep" and (task.seconds or 0.0) < soon
+
+
+def standing_loop(f: ProcessState, task: TaskState) -> ThreadState | None:
+    """The thread of a task's event loop, where the loop did not turn and the thread is elsewhere than in its selector: no task of
+    it wakes. Else None."""
+    loop = f.loop_with(task.loop)
+    if loop is None or loop.turned is not False:
+        return None
+    thread = next((t for t in f.threads if t.node[1] == loop.tid), None)
+    return None if thread is None or in_selector(f, thread, loop) else thread
 
 
 def sleeps(facts: Facts, node: Node) -> bool:

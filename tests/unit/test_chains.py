@@ -2,6 +2,8 @@
 
 from types import SimpleNamespace
 
+import pytest
+
 from harness.facts import SLEEP, add, node, process, python
 
 from gdbext.observe.system_calls import Call, Source
@@ -10,6 +12,7 @@ from gdbext.stacks.async_waits import LoopState, TaskState
 from gdbext.stacks.waits import Edge
 from gdbext.verdict.chains import MAX_CHAINS, chains_of
 from gdbext.verdict.facts import Facts
+from gdbext.verdict.gate import slow
 from gdbext.verdict.walk import chain_of, outlook
 
 NAP = {"native": SLEEP, "call": Call("nanosleep", seconds=3600.0)}
@@ -60,6 +63,19 @@ def test_who_stands_behind_a_task_and_a_pipe_of_another_process():
     assert [n for n, _ in found.through] == [("a", "task t"), ("a", 7)] and found.end.node == node("b")
     found = chain_of(Facts([one]), node("a"))
     assert (found.end.pid, found.end.state) == (2, "unknown")
+
+
+@pytest.mark.parametrize("turned", [True, False, None])
+def test_a_task_does_not_wake_while_a_callback_keeps_its_loop(turned):
+    one = process("a", python("callback", "_run_once"), load=0.9, wanted=0.9)
+    naps = TaskState(("a", "task t"), "t", "waiting", 1, kind="sleep", text="sleep(2)", seconds=2.0)
+    one.tasks, one.loops = [naps], [LoopState(1, node("a")[1], turned=turned)]
+    found = chain_of(Facts([one]), naps.node)
+    stands = turned is False
+    assert (found.end.node, found.end.state) == ((node("a"), "runs") if stands else (naps.node, "sleeps"))
+    assert ("for a short time only" in slow(Facts([one]), naps.node)) is not stands
+    one.threads[0].call = Call("epoll")  # the loop sleeps until its next timer
+    assert chain_of(Facts([one]), naps.node).end.state == "sleeps"
 
 
 def test_the_threads_that_can_reach_the_other_end_stand_behind_a_file():
