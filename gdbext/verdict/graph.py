@@ -23,6 +23,7 @@ from .nodes import (
     givers_at,
     givers_of,
     in_selector,
+    keeps_loop,
     naps,
     other_ends,
     peers_of,
@@ -85,7 +86,7 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
         return _does(t.node, ENDED, describe(t))
     loop = f.loop_of(t.node[1])
     selects = loop is not None and in_selector(f, t, loop)
-    asking = asks_only(f, loop) if loop is not None and (selects or loop.turned is not False) else None
+    asking = asks_only(f, loop) if loop is not None and not keeps_loop(f, t, loop) else None
     main = asking.node if asking is not None else loop.main if loop is not None and selects else None
     if main is not None:
         return Step(f"its {main[1]}, in the event loop", [main], owned=True)
