@@ -228,6 +228,7 @@ class ProcessState:
     node: str = ""  # the machine, '' for this one
     why: str = ""  # it could not be read
     pid: int = 0
+    program: str = ""  # what people call it: its script, module, own title or executable
     engine: str = ""
     family: Any = None  # equal for the processes of one engine
     tasks: list[TaskState] = field(default_factory=list)  # of asyncio

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from typing import TYPE_CHECKING, Any
 
 from . import patterns
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Collection
 
     from .facts import Facts, Node, ProcessState, ThreadState
@@ -17,6 +18,9 @@ _AWAITED = {  # what a function of the kernel waits for: kernel/fork.c (vfork)
     "kernel_clone": "a child of its vfork, which has neither ended nor started a program",
     "_do_fork": "a child of its vfork, which has neither ended nor started a program",
 }
+
+_LIBC, _PYTHON = re.compile(r"lib(c|pthread|rt)[.-]|ld-|\[vdso"), re.compile(r"(lib)?python\d")
+_SUFFIX = re.compile(r"\.(cpython-[\w-]+|abi3)\.so$")
 
 
 def name_of(facts: Facts, node: Node) -> str:
@@ -49,6 +53,21 @@ def describe(t: ThreadState | None) -> str:
     called = f", inside {t.inside}" if t.inside else ""
     called += f", in the handler of {t.handles}" if t.handles else ""
     return f"{t.node[0]} thread {t.node[1]}{f' ({t.name})' if t.name else ''} {how} in {t.top}{called}{wait}{load}"
+
+
+def blocked_in(t: ThreadState) -> str:
+    """Where a thread is below its Python code, by both ends: the function outside libc that it is in, the one that Python called
+    with its library, and the file that it waits for: `gomp_team_barrier_wait_end <- sum (omp_fork.c.so)`."""
+    below = itertools.takewhile(lambda frame: frame.kind != "python", t.frames) if t.python else t.frames
+    named = [frame for frame in below if frame.function]
+    own = [frame for frame in named if not _LIBC.match(frame.where)] or named[:1]
+    ends = list(dict.fromkeys(frame.function for frame in (*own[:1], *own[-1:])))
+    if own and not _PYTHON.match(own[-1].where):
+        ends[-1] += f" ({_SUFFIX.sub('', own[-1].where)})"
+    if not ends and t.call is not None and t.call.name:
+        ends = [t.call.name]
+    files = [source.text for source in t.call.sources[:2]] if t.call is not None else []
+    return " <- ".join(ends) + (f" on {', '.join(files)}" if ends and files else "")
 
 
 def kept_line(t: ThreadState) -> str:
