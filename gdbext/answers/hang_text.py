@@ -27,10 +27,19 @@ def sentence(kind: str, culprits: Sequence[dict[str, Any]]) -> str:
         return MEANING[kind]
     one = culprits[0]
     where = f", in {one['at']}" if one.get("at") else ""
-    others = f", and {len(culprits) - 1} more" if len(culprits) > 1 else ""
-    if kind in DOES and len(culprits) == 1:
+    if len(culprits) == 1 and kind in DOES:
         return f"{_who(one)} {DOES[kind]}{where}"
-    return f"{MEANING[kind]}: {_who(one).rstrip(',')}{where}{others}"
+    if len(culprits) == 1:
+        return f"{MEANING[kind]}: {_who(one).rstrip(',')}{where}"
+    alone = _of_one_process(culprits)
+    named = ([_who({**one, "tid": None, "task": None})] if alone else []) + [_who(c, not alone).rstrip(",") for c in culprits]
+    more = f", and {len(named) - LOOKED} more" if len(named) > LOOKED else ""
+    return f"{MEANING[kind]}: {', '.join(named[:LOOKED])}{more}"
+
+
+def _of_one_process(culprits: Sequence[dict[str, Any]]) -> bool:
+    """Whether they are threads and tasks of one process."""
+    return len({(c.get("node"), c["pid"]) for c in culprits}) == 1 and all(c.get("tid") or c.get("task") for c in culprits)
 
 
 def _who(c: dict[str, Any], process: bool = True) -> str:
@@ -131,7 +140,7 @@ def _verdict_lines(one: dict[str, Any], style: Any, named: bool, verbose: bool, 
         return lines
     culprits = one["culprits"]
     word = "who" if good else "culprit"
-    alone = len({(c.get("node"), c["pid"]) for c in culprits}) == 1  # its process is in the sentence
+    alone = _of_one_process(culprits)  # the process is in the sentence
     for c in culprits if verbose else culprits[:CULPRITS]:
         blocked = f"; blocked in {c['blocked']}" if c.get("blocked") and not good else ""
         if len(culprits) > 1 or blocked:

@@ -67,7 +67,10 @@ class _Tree:
         known = next((at for at, key in enumerate(keys) if key in self.nodes), None)
         if known is None:
             root = self._new(None, ("ring", frozenset(keys)), "", self.roots)
-            root["state"], root["why"] = "ring", "each waits for the next, the last for the first"
+            root["state"] = "ring"
+            root["why"] = (
+                "each waits for the next, the last for the first" if len(links) > 1 else "it has itself what it waits for"
+            )
             return [self._node(place, text, root) for place, text in links][0]
         above = self.nodes[keys[known]]
         for back in range(1, len(keys)):
@@ -91,8 +94,8 @@ class _Tree:
         return self.nodes.get(key) or self._new(place, key, text, above["children"])
 
     def _new(self, place: dict[str, Any] | None, key: Any, text: str, siblings: list[dict[str, Any]]) -> dict[str, Any]:
-        made = {"place": place, "state": "", "why": "", "waits_for": text, "alike": 1, "culprit": key in self.accused}
-        made["children"] = []
+        made: dict[str, Any] = {"place": place, "state": "", "why": "", "waits_for": text, "alike": 1}
+        made.update(culprit=key in self.accused, children=[])
         self.nodes[key] = made
         siblings.append(made)
         return made
@@ -131,7 +134,7 @@ def words(node: dict[str, Any], alone: bool = False) -> str:
             f"{place['label']} thread {place['tid']} ",
         ):
             why = why[len(known) :] if why.startswith(known) else why
-    return node["state"] + (f": {shorten(why, MAX_TEXT)}" if why else "")
+    return str(node["state"]) + (f": {shorten(why, MAX_TEXT)}" if why else "")
 
 
 def tree_lines(roots: Sequence[dict[str, Any]], style: Any, most: int = SHOWN) -> list[str]:
@@ -170,4 +173,4 @@ def svg(roots: Sequence[dict[str, Any]]) -> str:
     head = '<defs><marker id="to" viewBox="0 0 8 8" refX="4" refY="4" markerWidth="6" markerHeight="6" orient="auto">'
     head += '<path d="M0 0 8 4 0 8z" fill="#888"/></marker></defs><style>.bad{fill:#b00020}.who{fill:#06c}</style>'
     size = f'viewBox="0 0 {WIDTH} {18 + ROW * len(drawn)}" width="{WIDTH}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="monospace" font-size="13">{head}{"".join(parts)}</svg>'
+    return f'<svg {size} font-family="monospace" font-size="13">{head}{"".join(parts)}</svg>'
