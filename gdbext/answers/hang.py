@@ -14,7 +14,7 @@ from ..verdict.chains import chain_of_request
 from ..verdict.examine import Examination
 from ..verdict.facts import Facts, ProcessState, Verdict
 from ..verdict.kinds import MEANING, QUIET
-from ..verdict.words import blocked_in
+from ..verdict.words import blocked_in, own_place
 from . import hang_text, requests, wait_tree
 from .chains import chains_data
 from .ends import ends_data
@@ -103,7 +103,7 @@ def _doing(facts: Facts, node: Any) -> dict[str, str]:
     f, t, task = facts.process(node), facts.thread(node), facts.task(node)
     found = {"program": f.program if f is not None else ""}
     if t is not None:
-        found["at"] = t.top + (f", inside {t.inside}" if t.inside else "")
+        found["at"] = own_place(t) + (f", inside {t.inside}" if t.inside else "")
         found["blocked"] = blocked_in(t)
     elif task is not None:
         found["at"], found["blocked"] = task.top, task.text

@@ -370,7 +370,7 @@ def _of_edge(facts: Facts, edge: Edge, every: bool, said: str) -> Step:
         return Step(said, edge.candidates, None, True, not edge.doubted)
     if edge.kind == "Value" and f is not None:  # in memory that its children share
         return _processes(facts, f, list(f.children), said)
-    able = givers_of(facts, edge)
+    able = edge.candidates if edge.pool else givers_of(facts, edge)  # a pool's threads give what they wait for themselves
     nodes = [node for node in able if node not in edge.bystanders] or able
     if nodes:
         named = edge.kind == "task" and not edge.doubted  # it holds them itself

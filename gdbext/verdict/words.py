@@ -20,6 +20,7 @@ _AWAITED = {  # what a function of the kernel waits for: kernel/fork.c (vfork)
 }
 
 _LIBC, _PYTHON = re.compile(r"lib(c|pthread|rt)[.-]|ld-|\[vdso"), re.compile(r"(lib)?python\d")
+_STDLIB = re.compile(r"/python3\.\d+t?/(?!site-packages/|dist-packages/)")
 _SUFFIX = re.compile(r"\.(cpython-[\w-]+|abi3)\.so$")
 
 
@@ -53,6 +54,13 @@ def describe(t: ThreadState | None) -> str:
     called = f", inside {t.inside}" if t.inside else ""
     called += f", in the handler of {t.handles}" if t.handles else ""
     return f"{t.node[0]} thread {t.node[1]}{f' ({t.name})' if t.name else ''} {how} in {t.top}{called}{wait}{load}"
+
+
+def own_place(t: ThreadState) -> str:
+    """Its innermost Python frame outside the standard library, as text; `ThreadState.top` where there is none."""
+    own = (frame for frame in t.frames if frame.kind == "python" and not _STDLIB.search(frame.file.replace("\\", "/")))
+    frame = next((frame for frame in own if not frame.file.startswith("<frozen")), None)
+    return str(frame) if frame is not None else t.top
 
 
 def blocked_in(t: ThreadState) -> str:
