@@ -161,8 +161,8 @@ def _verdict_lines(one: dict[str, Any], style: Any, named: bool, verbose: bool, 
 def _evidence(one: dict[str, Any]) -> list[str]:
     """The evidence that a screen has room for, without what the culprit's line or the tree of waits says."""
     if one["verdict"] in DRAWN:
-        return []
-    lines = one["evidence"]
+        return [] if one["culprits"] else list(one["evidence"][-1:])
+    lines: list[str] = one["evidence"]
     return (
         lines
         if len(lines) <= EVIDENCE

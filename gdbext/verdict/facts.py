@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..stacks.waits import Edge
 
 LOCKS = (*table.LOCKS, "mutex", "rwlock")
-NATIVE = ("condition", "barrier", "once", "guard", "native")  # waits in native code: of none is it known all that could end it
+NATIVE = ("condition", "barrier", "once", "guard", "semaphore", "native")  # waits in native code: of none is it known all that could end it
 Node = Any
 
 

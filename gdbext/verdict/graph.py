@@ -35,7 +35,7 @@ from .nodes import (
 )
 from .states import BLOCKED, ENDED, INPUT, MOVES, NOBODY, RUNS, SLEEPS, SPINS, STOPPED, THERE, UNKNOWN, End, Step
 from .turns import behind
-from .words import called, describe, describe_node, kept_line
+from .words import called, describe, describe_node, futex_of, kept_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -243,6 +243,11 @@ def _in_call(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     if inner is not None and patterns.TRIO.search(inner.file.replace("\\", "/")):
         kind = "rests" if from_outside(call) else "unknown"
         return _unknown("an event of its trio loop", "the tasks of trio are not read", kind)
+    if call.name == "futex" and t.still and (t.python or t.main) and not (t.idle or t.works):
+        said, may = futex_of(t), "" if call.shared else who_may(facts, f, t.node)
+        if may or call.shared or call.limited:
+            return _unknown(said, may or "a process that maps it too may end that")
+        return Step(said, (), End(None, NOBODY, "all threads of the process wait for one another, with no time limit", kind="unknown"))
     if call.name in ("futex", "fcntl", "flock") or not call.sources:
         return _does(t.node, UNKNOWN, describe(t))
     return _sources(facts, f, t.node, call)
@@ -386,7 +391,7 @@ def _of_edge(facts: Facts, edge: Edge, every: bool, said: str) -> Step:
 
 def _no_one(facts: Facts, f: ProcessState | None, edge: Edge, said: str) -> Step:
     """A wait that no node was found to end: who may all the same, or that nobody can."""
-    note = f"; {edge.note}" if edge.note else ""
+    note = f"; {edge.note}" if edge.note and edge.kind not in NATIVE else ""  # of these it says who else may
     if edge.ended:
         gone = f"{', '.join(edge.ended[:4])}, which could have ended that, has ended"
         if f is not None and callers(f) and not f.role:

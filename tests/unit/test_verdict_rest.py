@@ -116,7 +116,7 @@ def test_a_worker_of_ray_rests_where_it_takes_its_next_task():
         return judge([add(one, 7, "method", frames=method, **other)] if other else [one])
 
     assert said().kind == "idle"
-    assert said(call=Call("futex")).kind == "unknown"  # it waits for an argument of the next one
+    assert said(call=Call("futex", shared=True)).kind == "unknown"  # it waits for an argument of the next one
     assert said(moved=True, advanced=True, load=0.5).culprits == [("w", 7)]
     assert said(moved=True, advanced=True, load=0.5).kind == "busy"
     assert said(call=timers, load=0.0, state="S").kind == "unknown"  # a method waits for what is not known
