@@ -9,6 +9,8 @@ from ..observe.window import LONG, STILL
 from ..stacks import file_ends, ray_actors
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ..engines.shm_rings import Ring
     from ..observe.system_calls import Source
     from ..stacks.async_waits import LoopState, TaskState
@@ -185,10 +187,10 @@ def awaited_pids(f: ProcessState) -> set[int]:
     return found
 
 
-def owed(facts: Facts) -> set[Node]:
-    """Threads and tasks that others wait for. An actor's method owes its result only when it ends."""
+def owed(facts: Facts, edges: Iterable[Edge] | None = None) -> set[Node]:
+    """Threads and tasks that others wait for, by some `edges` or by all. An actor's method owes its result only when it ends."""
     found: set[Node] = set()
-    for e in facts.edges:
+    for e in facts.edges if edges is None else edges:
         if e.kind == ray_actors.KIND:
             continue
         if e.owner is not None:
