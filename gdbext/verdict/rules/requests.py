@@ -31,10 +31,15 @@ def _is_paused(r: Any) -> bool:
     return bool(r.verdict == "parked" and r.paused)
 
 
-def paused(facts: Facts) -> list[str]:
-    """One line for all requests that wait because the engine's user has paused it."""
+def kept_back(facts: Facts) -> list[Any]:
+    """The requests that wait because the engine's user has paused it."""
     known = next((f.requests for f in facts if f.requests is not None), None) or ()
-    found = [r for r in known if _is_paused(r)]
+    return [r for r in known if _is_paused(r)]
+
+
+def paused(facts: Facts) -> list[str]:
+    """One line for all of these."""
+    found = kept_back(facts)
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     names = ", ".join(r.request_id for r in found[:SHOWN])
     return [f"{names}{more}: parked, waits for {found[0].waits_for}"] if found else []
