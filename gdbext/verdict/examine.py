@@ -130,10 +130,13 @@ def examine(
 
 def _others(found: Sequence[Any], targets: Targets, first: Examination) -> list[ProcessRef]:
     """The Python processes at the ends of chains, or on which everything else depends, that were not asked for: children, and
-    processes that have the other end of a pipe or a socket. The processes of an engine are all known, so nothing is added to
-    them. The process that asks, and its ancestors, are left out."""
-    if any(one.rank is not None or one.pid is None for one in found):
-        return []
+    processes that have the other end of a pipe or a socket. To an engine's, those of it that may have its open requests. The
+    process that asks, and its ancestors, are left out."""
+    ranks = ranks_of(found)
+    if ranks or any(one.pid is None for one in found):
+        owes = first.requests and first.verdicts[0].kind == "unknown"
+        kin = [r for one in ranks for r in one.kin if owes and r not in ranks and not r.zombie]
+        return [ProcessRef.of_rank(r) for r in sorted(dict.fromkeys(kin), key=lambda r: r.role == "worker")][:MAX_OTHERS]
     table = ProcTable()
     known = {one.pid for one in found} | askers(table) | ancestors(table, os.getpid())
     unseen = [

@@ -258,7 +258,8 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
     said = ", ".join(dict.fromkeys(source.text for source in call.sources[:3])) + (", …" if len(call.sources) > 3 else "")
     said = f"room in {said}" if call.name == "write" else said
     known = [pid for pid in peers_of(f, call) if pid not in behind(facts, node)]
-    known = [pid for pid in known if pid not in f.ancestors] or known
+    for others in (f.asker, f.ancestors):  # who has that end too, and hardly uses it
+        known = [pid for pid in known if pid not in others] or known
     seen = [pid for pid in known if any(other.pid == pid for other in facts)]
     outside = from_outside(call)
     if outside and not (seen and len(call.sources) == 1) or call.name == "epoll" and f.listens and _is_native(f):
@@ -268,7 +269,7 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
         return Step(said, (), End(None, NOBODY, why, kind="unknown"))
     if {source.kind for source in call.sources} <= {"event", "other", "file"}:
         return Step(said, (), End(node, UNKNOWN, describe_node(facts, node)))
-    commands = bool(known) and all(pid in f.ancestors for pid in known)  # its parent's, which owes none
+    commands = call.name != "write" and bool(known) and all(pid in f.ancestors for pid in known)  # its parent's, which owes none
     if commands and not seen:
         return Step(said, (), End(node, INPUT, f"it waits for its parent, {known[0]}, which was not read", known[0]))
     own = givers_at(f, node, call)

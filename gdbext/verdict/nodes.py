@@ -109,8 +109,8 @@ def turns_at_rest(t: ThreadState) -> bool:
 
 
 def from_outside(call: Call) -> bool:
-    """Whether a call waits for something that may come from outside, which no process here owes."""
-    return any(source.kind in OUTSIDE for source in call.sources)
+    """Whether a call waits for something that may come from outside, which no process here owes. One that writes owes itself."""
+    return call.name != "write" and any(source.kind in OUTSIDE for source in call.sources)
 
 
 def pool_at_work(f: ProcessState) -> list[ThreadState]:

@@ -74,7 +74,8 @@ def test_an_engine_rests_with_its_detokenizer_and_its_helpers():
     blocked = engine([])
     blocked[2].threads[0].call = Call("recv", [Source("unix", "a Unix socket", 9)])
     assert judge(blocked).kind == "unknown"
-    lost = SimpleNamespace(verdict="", sure=False, holder=None, request_id="a", at=None, waits_for="", age=1, evidence=[])
+    bare = {"paused": False, "sure": False, "holder": None, "request_id": "a", "at": None, "waits_for": "", "age": 1}
+    lost = SimpleNamespace(verdict="", evidence=[], **bare)
     assert judge(engine([lost])).kind == "unknown"
     held = SimpleNamespace(**{**vars(lost), "verdict": "parked", "paused": True, "waits_for": "the engine, which is paused"})
     paused = judge(engine([held]))
