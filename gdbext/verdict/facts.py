@@ -160,8 +160,8 @@ class ThreadState:
     @property
     def top(self) -> str:
         """Its innermost Python frame outside the standard library's waits, as text."""
-        library = ("threading.py", "queue.py", "selectors.py")
-        frame = next((f for f in self.frames if f.kind == "python" and not f.file.endswith(library)), None)
+        outside = (f for f in self.frames if f.kind == "python" and not f"/{f.file}".endswith(table.WAITS))
+        frame = next(outside, None)
         frame = frame or next((f for f in self.frames if f.function), None)
         return str(frame) if frame else "a place that cannot be named"
 
@@ -182,7 +182,8 @@ class ThreadState:
             return False
         inner = next((f for f in self.frames if f.kind == "python"), None)
         path = inner.file.replace("\\", "/") if inner else ""
-        return bool(patterns.LIBRARY_FILES.search(path)) or registry.owner_of(path) is not None
+        library = path.endswith(table.WAITS) or patterns.LIBRARY_FILES.search(path) is not None
+        return library or registry.owner_of(path) is not None
 
     @property
     def does(self) -> str:
