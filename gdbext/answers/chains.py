@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable, Iterable, Sequence
 
 from ..render.fields import Field, Fields
 from ..render.text import escape, shorten
+from ..verdict.states import End
+from ..verdict.walk import Chain
 from .places import PLACE, node_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from ..verdict.states import End
-    from ..verdict.walk import Chain
 
 SHOWN, MAX_TEXT = 10, 200
 _END = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable, Sequence
 
 from ..engines import nccl_ras, shm_files
 from ..errors import GdbextError
@@ -20,9 +20,6 @@ from . import requests
 from .chains import chain_lines, chains_data
 from .ends import ends_data, ends_lines
 from .places import node_text, nodes_of, place
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 PARKED, STUCK = "parked", ("never-fits", "parked", "behind", "lost", "zombie", "thrash")
 GOOD = ("busy", "idle")

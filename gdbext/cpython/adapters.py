@@ -7,13 +7,11 @@ libraries/. The rooms above register theirs (torch).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
 
 from ..errors import LayoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from .objects import Object
     from .reprs import Repr
     from .types import TypeInfo

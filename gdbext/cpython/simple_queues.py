@@ -5,12 +5,8 @@ Source: Modules/_queuemodule.c: `simplequeueobject` has a list and a position be
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..errors import GdbextError
-
-if TYPE_CHECKING:
-    from .objects import Object
+from .objects import Object
 
 MAX_ITEMS = 4096  # of a queue
 

@@ -12,20 +12,20 @@ import struct
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from ..cpython.adapters import Adapter
+from ..cpython.objects import Object
 from ..cpython.types import DICT
 from ..errors import GdbextError
 from . import arrays, dtypes, small, stats
 from . import layout as layouts
 from . import repr as reprs
+from .dtypes import DType
 from .scalars import Scalar, rounded
 from .small import SMALL
+from .tensor import Tensor
 from .tensor_impl import MAX_DIMS, device_name, read_tensor
 
 if TYPE_CHECKING:
-    from ..cpython.objects import Object
     from ..cpython.reprs import Repr
-    from .dtypes import DType
-    from .tensor import Tensor
 
 MAX_REDUCED = 1 << 28  # elements that one min(), mean() or any() looks at
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..adapters import Adapter
+from ..objects import Object
 
 if TYPE_CHECKING:
-    from ..objects import Object
     from ..reprs import Repr
 
 
