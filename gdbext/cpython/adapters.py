@@ -39,6 +39,12 @@ class Adapter:
         if obj is not None and type(self).type_name == Adapter.type_name:
             self.type_name = obj.type_name
 
+    @property
+    def own(self) -> Object:
+        """Its `object`, where it has one."""
+        assert self.object is not None
+        return self.object
+
     def text(self, printer: Repr, depth: int) -> Any:
         """The result of `repr()`."""
         return NotImplemented

@@ -7,7 +7,7 @@ import pytest
 
 from gdbext.agents import pages, server, skill, tools
 from gdbext.commands import table
-from gdbext.commands.guide import GUIDE
+from gdbext.commands.guide import topics
 from gdbext.errors import GdbextError
 from gdbext.session.command import UsageError
 
@@ -181,7 +181,7 @@ def test_the_skill_folder_has_all_guides_and_replaces_only_itself(tmp_path):
         text = f.read()
     assert text.startswith("---\nname: gdbext\ndescription: ")
     links = re.findall(r"\]\(([\w./-]+)\)", text)
-    assert len(links) == len(GUIDE) + 1 and all(os.path.exists(os.path.join(folder, link)) for link in links)
+    assert len(links) == len(topics()) + 1 and all(os.path.exists(os.path.join(folder, link)) for link in links)
     with open(os.path.join(folder, "commands.md"), encoding="utf-8") as f:
         listed = re.findall(r"^\| `([\w-]+)", f.read(), re.M)
     assert sorted(listed) == sorted(c.name for c in table.load_all() if not c.gdb_only)

@@ -265,8 +265,7 @@ class ScalarAdapter(Adapter):
         return NotImplemented if found is None else found
 
     def text(self, printer: Repr, depth: int) -> Any:
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         name = obj.type.builtin_name[6:]
         if name in ("str_", "bytes_"):
             text = printer.string(obj) if name == "str_" else printer.bytes(obj)
