@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import Any, Callable, Iterator, TypeVar
 
 from . import secrets
 from .procfs import TICKS, parse_stat, state_of, status_field, uptime
 
-if TYPE_CHECKING:
-    from typing import Any, Callable, Iterator, TypeVar
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 MAX_CMDLINE = 1 << 16  # a title or the head of an argv; longer ones are cut
 MAX_FILE = 1 << 22

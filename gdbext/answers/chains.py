@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable, Iterable
 
 from ..render.fields import Field, Fields
 from ..render.text import escape
+from ..verdict.states import End
+from ..verdict.walk import Chain
 from .places import PLACE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from ..verdict.states import End
-    from ..verdict.walk import Chain
 
 _END = (
     Field("place", (PLACE, None), must=True),

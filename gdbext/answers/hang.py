@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Any, Callable, Dict
+from typing import Any, Callable, Dict, Sequence
 
 from ..errors import GdbextError
 from ..render.text import escape
@@ -19,9 +19,6 @@ from . import hang_text, requests, wait_tree
 from .chains import chains_data
 from .ends import ends_data
 from .places import nodes_of, place
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PARKED, STUCK = "parked", ("never-fits", "parked", "behind", "lost", "zombie", "thrash")
 

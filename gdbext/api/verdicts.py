@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from ..access.snapshot import apart
 from ..answers import wait_tree
@@ -10,18 +10,14 @@ from ..answers.hang import hang_data
 from ..answers.hang_nodes import judged as facts_judged
 from ..answers.hang_text import hang_lines
 from ..answers.places import closing
+from ..engines.processes import ProcessRef
 from ..render import html
-from ..render.text import PLAIN
-from ..verdict.examine import examine
+from ..render.text import PLAIN, Style
+from ..verdict.examine import Examination, examine
 from ..verdict.kinds import QUIET
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ..engines.processes import ProcessRef
     from ..engines.targets import Targets
-    from ..render.text import Style
-    from ..verdict.examine import Examination
 
 
 class Verdict:

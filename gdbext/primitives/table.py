@@ -7,12 +7,9 @@ loky/process_executor.py 3.7.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Iterable
 
 from .model import Guard, Pool, Primitive, Way
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _GETS = {"empty": "not", "qsize": "count", "get_nowait": "nowait", "get": "block"}
 _PUTS = {"full": "not", "put_nowait": "nowait", "put": "block1"}

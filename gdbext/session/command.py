@@ -19,7 +19,7 @@ from ..render.text import PLAIN, Style, escape_output, one_line, seconds, shorte
 from .system_errors import meaning
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # which knows the arguments of commands
+if TYPE_CHECKING:
     from ..render.fields import Fields
     from .session import Session
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..observe.system_calls import Call
 from ..primitives import table
 from ..stacks.async_waits import RUNNABLE
 from ..stacks.waits import Edge
-from .facts import LOCKS
+from .facts import LOCKS, Facts, Node, ProcessState, ThreadState
 from .nodes import awaited_pids, ends_of
 from .words import futex_of
-
-if TYPE_CHECKING:
-    from ..observe.system_calls import Call
-    from .facts import Facts, Node, ProcessState, ThreadState
 
 MAX_NAMED = 3  # threads
 

@@ -4,38 +4,35 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterable, Sequence
 
 from .. import log
+from ..access.base import Target
 from ..access.proctable import ProcTable
 from ..cpython.runtime import open_runtime
 from ..engines import endpoints, nccl_ras, shm_files
 from ..engines.group import engines_of
 from ..engines.listeners import who_listens
 from ..engines.processes import ProcessRef, ranks_of
+from ..engines.sightings import Look
 from ..errors import GdbextError
 from ..observe.clocks import ancestors, askers
 from ..observe.window import PRESSED
 from ..requests import collect, instances, join
 from ..requests.model import BEHIND, NEVER_FITS
+from ..stacks.snapshots import ProcessSnapshot
 from . import sampling, untraced
 from .chains import chains_of
 from .closed import depends_on
-from .facts import Facts
+from .facts import Facts, ProcessState, Verdict
 from .judge import judge
 from .kinds import QUIET
 from .nodes import peers_of
 from .walk import Chain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ..access.base import Target
-    from ..engines.sightings import Look
     from ..engines.targets import Targets
-    from ..stacks.snapshots import ProcessSnapshot
     from .exchange import Machine
-    from .facts import ProcessState, Verdict
 
 LONGER = 3.0  # times the first window, on a machine short of CPUs
 MAX_OTHERS, ROUNDS = 12, 4  # processes that are sampled without being asked for; how often those at the ends are looked for

@@ -4,29 +4,26 @@ them up."""
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence
 
 from ..engines import registry, shm_rings
+from ..observe.system_calls import Call, Source
 from ..observe.window import RUNS, STILL, Window
 from ..primitives import table
 from ..stacks import ray_actors
-from ..stacks.threads import waits_in_kernel
+from ..stacks.async_waits import LoopState, TaskState
+from ..stacks.threads import ProcessView, waits_in_kernel
+from ..stacks.waits import Edge
 from . import patterns
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from ..engines.rank import Rank
     from ..engines.sightings import InStep, Start
     from ..observe.families import Outsider
-    from ..observe.system_calls import Call, Source
     from ..requests.model import Counter
-    from ..stacks.async_waits import LoopState, TaskState
     from ..stacks.snapshots import ProcessSnapshot
-    from ..stacks.threads import ProcessView
-    from ..stacks.waits import Edge
 
 LOCKS = (*table.LOCKS, "mutex", "rwlock")
 NATIVE = ("condition", "barrier", "once", "guard", "semaphore", "native")  # waits in native code: of none is it known all that could end it

@@ -4,16 +4,17 @@ nobody, or somebody outside; or what a node does that waits for none. `walk` goe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Sequence
 
 from ..engines import shm_rings
 from ..observe.system_calls import Call
 from ..observe.window import STILL
 from ..stacks import ray_actors
-from ..stacks.async_waits import RUNNABLE
+from ..stacks.async_waits import RUNNABLE, TaskState
+from ..stacks.waits import Edge
 from . import jobs, patterns
 from .closed import closed, who_may
-from .facts import LOCKS, NATIVE
+from .facts import LOCKS, NATIVE, Facts, Node, ProcessState, ThreadState
 from .nodes import (
     SELECTS,
     asks_only,
@@ -36,13 +37,6 @@ from .nodes import (
 from .states import BLOCKED, ENDED, INPUT, MOVES, NOBODY, RUNS, SLEEPS, SPINS, STOPPED, THERE, UNKNOWN, End, Step
 from .turns import behind
 from .words import called, describe, describe_node, futex_of, kept_line
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..stacks.async_waits import TaskState
-    from ..stacks.waits import Edge
-    from .facts import Facts, Node, ProcessState, ThreadState
 
 MAX_UNREAD = 8  # workers of a pool that a chain names
 

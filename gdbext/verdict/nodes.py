@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Iterable
 
-from ..observe.system_calls import Call
+from ..engines.shm_rings import Ring
+from ..observe.system_calls import Call, Source
 from ..observe.window import LONG, STILL
 from ..stacks import file_ends, ray_actors
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..engines.shm_rings import Ring
-    from ..observe.system_calls import Source
-    from ..stacks.async_waits import LoopState, TaskState
-    from ..stacks.waits import Edge
-    from .facts import Facts, Node, ProcessState, ThreadState
+from ..stacks.async_waits import LoopState, TaskState
+from ..stacks.waits import Edge
+from .facts import Facts, Node, ProcessState, ThreadState
 
 OUTSIDE = ("listener", "served", "terminal")
 SELECTS = ("epoll", "select", "poll")

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any, Collection
 
 from . import patterns
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from .facts import Facts, Node, ProcessState, ThreadState
-
+from .facts import Facts, Node, ProcessState, ThreadState
 
 _AWAITED = {  # what a function of the kernel waits for: kernel/fork.c (vfork)
     "kernel_clone": "a child of its vfork, which has neither ended nor started a program",

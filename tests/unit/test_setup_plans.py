@@ -260,7 +260,7 @@ def test_errors_are_json_where_json_was_asked_for():
 
 
 def test_every_command_of_the_table_is_there():
-    for name in table.COMMANDS:
+    for name in table.names():
         assert table.load(name).name == name
 
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..facts import Verdict
+from ..facts import Facts, ThreadState, Verdict
 from ..nodes import turned
 from ..words import describe
-
-if TYPE_CHECKING:
-    from ..facts import Facts, ThreadState
 
 LATE = 0.5  # seconds by which a timer of a loop that turns may be late on a machine at full load
 

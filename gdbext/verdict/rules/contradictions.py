@@ -3,19 +3,14 @@ work, waits for an object that is there, waits that nothing left can end."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Iterator
 
+from ...stacks.async_waits import LoopState, TaskState
 from ..closed import awaited_by, closed, waits_to_end
-from ..facts import Verdict
+from ..facts import Facts, ProcessState, ThreadState, Verdict
 from ..graph import step
 from ..walk import chain_of, knot
 from ..words import describe, describe_node, name_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ...stacks.async_waits import LoopState, TaskState
-    from ..facts import Facts, ProcessState, ThreadState
 
 SHOWN = 8
 _WORKER = "multiprocessing/process.py", "_bootstrap"  # the outermost Python function of a process that multiprocessing began

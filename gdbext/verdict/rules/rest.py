@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..facts import Verdict
+from ..facts import Facts, Node, ProcessState, ThreadState, Verdict
 from ..fronts import open_at
 from ..graph import step
 from ..nodes import in_selector, owed, sleeps
@@ -14,10 +12,6 @@ from ..words import name_of
 from . import collectives, fronts, requests
 from .chains import roots
 from .rings import rests
-
-if TYPE_CHECKING:
-    from ..facts import Facts, Node, ProcessState, ThreadState
-
 
 SHOWN = 8
 _HELPERS = ("multiprocessing/resource_tracker.py", "multiprocessing/forkserver.py")
