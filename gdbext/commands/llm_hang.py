@@ -52,8 +52,14 @@ class LlmHang(Command):
     standalone = True
     options = (
         Option("wait", "float", "seconds to watch before the stop; longer than one step of a slow engine", 1.0, "S"),
-        Option("exit-status", help="outside gdb, end with 0: well, 2: hung, 3: not known, 4: no such process, 1: an error"),
-        Option("v", help="all of the answer, not one screen: the evidence, the whole tree of waits, the victims"),
+        Option(
+            "exit-status",
+            help="outside gdb, end with 0: well, 2: hung, 3: not known, 4: no such process, 1: an error",
+            for_agents=False,
+        ),
+        Option(
+            "v", help="all of the answer, not one screen: the evidence, the whole tree of waits, the victims", for_agents=False
+        ),
         Option(
             "facts",
             help="what was seen instead of a verdict: what one judge over several machines asks each of",

@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from ..stacks.snapshots import ProcessSnapshot
 
 LOCKS = (*table.LOCKS, "mutex", "rwlock")
-NATIVE = ("condition", "barrier", "once", "guard", "semaphore", "native")  # waits in native code: of none is it known all that could end it
+NATIVE = (
+    "condition",
+    "barrier",
+    "once",
+    "guard",
+    "semaphore",
+    "native",
+)  # waits in native code: of none is it known all that could end it
 Node = Any
 
 

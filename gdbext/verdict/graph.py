@@ -241,7 +241,9 @@ def _in_call(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
         said, may = futex_of(t), "" if call.shared else who_may(facts, f, t.node)
         if may or call.shared or call.limited:
             return _unknown(said, may or "a process that maps it too may end that")
-        return Step(said, (), End(None, NOBODY, "all threads of the process wait for one another, with no time limit", kind="unknown"))
+        return Step(
+            said, (), End(None, NOBODY, "all threads of the process wait for one another, with no time limit", kind="unknown")
+        )
     if call.name in ("futex", "fcntl", "flock") or not call.sources:
         return _does(t.node, UNKNOWN, describe(t))
     return _sources(facts, f, t.node, call)

@@ -250,7 +250,10 @@ def test_a_chain_through_many_that_each_could_end_the_next_is_bounded():
 
 @pytest.mark.parametrize("how", [{}, {"shared": True}, {"limited": True}])
 def test_threads_that_all_wait_in_private_futexes_are_stuck_for_good(how):
-    frames = [*[Frame("native", name, "libgomp.so.1") for name in ("futex_wait", "gomp_team_barrier_wait_end")], *python("sum_up")]
+    frames = [
+        *[Frame("native", name, "libgomp.so.1") for name in ("futex_wait", "gomp_team_barrier_wait_end")],
+        *python("sum_up"),
+    ]
     one = process("a", frames, call=Call("futex", futex=64, **how), role="")
     add(one, 7, "worker", frames=[Frame("native", "futex_wait", "libgomp.so.1")], python=False, call=Call("futex", futex=128))
     found = chain_of(Facts([one]), node("a"))

@@ -1,4 +1,4 @@
-"""native_locks.py ring|naps|barrier|alone|posted: threads that wait for pthread locks of the C library. It says which is which, by tid.
+"""native_locks.py KIND (ring, naps, barrier, alone, posted): threads that wait for pthread locks. It says which is which, by tid.
 
 ring: a reader wants the rwlock again, a writer waits for it and goes first. naps: a reader has it and naps, a writer waits.
 barrier: two have come, a third naps. alone: the only thread waits for a semaphore; posted: another thread naps
