@@ -155,3 +155,12 @@ def test_who_serves_while_the_main_thread_is_parked_rests():
 def test_one_whose_result_is_awaited_may_work_in_vain():
     main = process("a", python("main"), role="", edge=Edge(node("a"), "the Event e", "Event", ("a", 7)))
     assert judge([add(main, 7, "worker", **WORKS)]).kind == "unknown"
+
+
+@pytest.mark.parametrize("owed", [None, [], ["r"]])
+def test_a_driver_that_waits_for_an_event_of_its_own_owes_no_request(owed):
+    """Its engine is known to owe nothing, or requests are open, or no engine is known."""
+    main = process("a", python("main"), role="frontend" if owed is not None else "", edge=Edge(node("a"), "the Event e", "Event"))
+    main.requests = None if owed is None else [SimpleNamespace(request_id=r, verdict="queued", exchange=None, evidence=[], at=None) for r in owed]
+    add(main, 7, "worker", call=Call("read", [Source("pipe", "pipe:[7]", 7)]), python=False)
+    assert (judge([main]).kind == "idle") is (owed == [])

@@ -56,7 +56,7 @@ def idle(facts: Facts) -> Verdict | None:
             nodes = [n for n in nodes if n != f.main.node]
     for node in nodes:
         found = outlook(facts, node)
-        if parked(facts, node) and any(serves(f) for f in facts if f is facts.process(node)):
+        if _stays(facts, node, known is not None):
             does = f"{name_of(facts, node)} is parked: its program is what its other threads and tasks do"
             evidence += [does] * (not step(facts, node).nodes)  # the thread of a loop is where its task is
             continue
@@ -76,6 +76,16 @@ def idle(facts: Facts) -> Verdict | None:
         if not at_peace(facts, node) and not (node in nodes and parked(facts, node)):
             return None
     return Verdict("idle", [], [*evidence, "nothing runs, and no thread waits for one that cannot come"])
+
+
+def _stays(facts: Facts, node: Node, engine: bool) -> bool:
+    """Whether a main thread or task only keeps its program alive, which serves others, or is an engine that owes nothing: then it
+    may wait for an event of its own program too."""
+    f, now = facts.process(node), step(facts, node)
+    if now.owned and now.edge is None and len(now.nodes) == 1:
+        return _stays(facts, now.nodes[0], engine)
+    event = engine and now.edge is not None and now.edge.kind.endswith("Event") and not now.nodes
+    return event or parked(facts, node) and (engine or f is not None and serves(f))
 
 
 def _sleeps_through(facts: Facts, node: Node) -> bool:
