@@ -161,6 +161,10 @@ def test_one_whose_result_is_awaited_may_work_in_vain():
 def test_a_driver_that_waits_for_an_event_of_its_own_owes_no_request(owed):
     """Its engine is known to owe nothing, or requests are open, or no engine is known."""
     main = process("a", python("main"), role="frontend" if owed is not None else "", edge=Edge(node("a"), "the Event e", "Event"))
-    main.requests = None if owed is None else [SimpleNamespace(request_id=r, verdict="queued", exchange=None, evidence=[], at=None) for r in owed]
+    main.requests = (
+        None
+        if owed is None
+        else [SimpleNamespace(request_id=r, verdict="queued", exchange=None, evidence=[], at=None) for r in owed]
+    )
     add(main, 7, "worker", call=Call("read", [Source("pipe", "pipe:[7]", 7)]), python=False)
     assert (judge([main]).kind == "idle") is (owed == [])
