@@ -174,3 +174,16 @@ def test_the_rest_of_an_engine_is_looked_at_where_what_is_open_does_not_show_why
 
     assert added("unknown") == [3, 2] and added("unknown", pid=3) == [1, 2]
     assert added("unknown", ()) == added("lock-held") == []
+
+
+@pytest.mark.parametrize("owed", [None, [], ["r"]])
+def test_a_driver_that_waits_for_an_event_of_its_own_owes_no_request(owed):
+    """Its engine is known to owe nothing, or requests are open, or no engine is known."""
+    main = process("a", python("main"), role="frontend" if owed is not None else "", edge=Edge(node("a"), "the Event e", "Event"))
+    main.requests = (
+        None
+        if owed is None
+        else [SimpleNamespace(request_id=r, verdict="queued", exchange=None, evidence=[], at=None) for r in owed]
+    )
+    add(main, 7, "worker", call=Call("read", [Source("pipe", "pipe:[7]", 7)]), python=False)
+    assert (judge([main]).kind == "idle") is (owed == [])
