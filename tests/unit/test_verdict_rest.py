@@ -161,7 +161,7 @@ def test_one_whose_result_is_awaited_may_work_in_vain():
     assert judge([add(main, 7, "worker", **WORKS)]).kind == "unknown"
 
 
-def test_the_rest_of_an_engine_is_looked_at_where_what_is_open_does_not_show_why():
+def test_the_rest_of_an_engine_is_looked_at_where_it_may_have_requests():
     """Asked by its server's pid alone: the core may be stopped, or paused by its user."""
     roles = enumerate(("frontend", "worker", "engine-core", "gone"), 1)
     ranks = [Mock(pid=pid, role=role, label=role, zombie=role == "gone") for pid, role in roles]
@@ -183,7 +183,7 @@ def test_a_driver_that_waits_for_an_event_of_its_own_owes_no_request(owed):
     main.requests = (
         None
         if owed is None
-        else [SimpleNamespace(request_id=r, verdict="queued", exchange=None, evidence=[], at=None) for r in owed]
+        else [SimpleNamespace(request_id=r, verdict="queued", exchange=None, evidence=[], at=None, paused=False) for r in owed]
     )
     add(main, 7, "worker", call=Call("read", [Source("pipe", "pipe:[7]", 7)]), python=False)
     assert (judge([main]).kind == "idle") is (owed == [])
