@@ -82,7 +82,7 @@ class _Tree:
         if end.get("any_of"):
             several = [one for one in end["any_of"] if one["place"] is not None]
             self.listed |= {_key(one["place"]) for one in several}
-            why = "any of " + "; ".join(f"{name(one['place'])} {one['state']}".strip() for one in several)
+            why = end["why"][:7] + "; ".join(f"{name(one['place'])} {one['state']}".strip() for one in several)
         key = _key(end["place"]) if end["place"] is not None else (end["state"], why)
         found = self.nodes.get(key) or self._new(end["place"], key, "", self.roots)
         if not found["state"] and not found["waits_for"]:
