@@ -55,6 +55,8 @@ def idle(facts: Facts) -> Verdict | None:
             nodes = [n for n in nodes if n != f.main.node]
     for node in nodes:
         found = outlook(facts, node)
+        if known is not None and found.kind != "rests" and _runs_a_loop(facts, node):
+            continue  # a task of it asks for something else: its main one counts
         turns = known is not None and found.kind in ("ticks", "moves") and facts.task(found.culprit) is not None
         if found.kind != "rests" and not turns and not (known is not None and _sleeps_through(facts, node)):
             return None
@@ -95,13 +97,10 @@ def _polls(facts: Facts, f: ProcessState) -> bool:
 
 
 def _runs_a_loop(facts: Facts, node: Node) -> bool:
-    """Whether a thread is in the selector of an event loop that runs for no task of its own: the loop's tasks count by
-    themselves."""
+    """Whether a thread is in the selector of an event loop: the task that it runs for, if any, counts by itself."""
     f, t = facts.process(node), facts.thread(node)
     loop = f.loop_of(node[1]) if f is not None and t is not None else None
-    if f is None or t is None or loop is None:
-        return False
-    return t.still and in_selector(f, t, loop) and loop.main is None and not loop.ready
+    return f is not None and t is not None and loop is not None and in_selector(f, t, loop) and not loop.ready
 
 
 def _counts(f: ProcessState, t: ThreadState) -> bool:
@@ -110,10 +109,9 @@ def _counts(f: ProcessState, t: ThreadState) -> bool:
 
 
 def _at_peace(facts: Facts, node: Node) -> bool:
-    if _runs_a_loop(facts, node):
+    found, t = outlook(facts, node), facts.thread(node)
+    if t is not None and t.still and _runs_a_loop(facts, node):
         return True
-    found = outlook(facts, node)
     if found.kind == "works" and found.culprit == node and node not in owed(facts):
-        t = facts.thread(node)
         return t is not None and t.collects
     return found.kind in ("rests", "ticks", "moves")
