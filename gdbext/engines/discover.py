@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, Callable, Collection
+
 from ..access.proc import ProcTarget
 from ..access.proctable import ProcTable
-from ..cpython.runtime import open_runtime
+from ..cpython.runtime import Runtime, open_runtime
 from ..errors import GdbextError
 from . import families, instances
-from .rank import set_labels
+from .rank import Rank, set_labels
 from .registry import ENGINES, SPECS
 from .search import Search, is_init
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from typing import Any, Callable
-
-    from ..cpython.runtime import Runtime
-    from .rank import Rank
 
 _HIDDEN = {
     "exe": "executable",

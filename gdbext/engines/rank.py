@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Sequence
+
+from .spec import Match
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Sequence
-
     from ..access.proctable import Process
     from .instances import Instance
-    from .spec import Match
 
 # Groups that multiply the number of ranks, in the order of vLLM's titles; the others divide one of these and come last.
 MULTIPLYING = ("dp", "pp", "pcp", "tp")

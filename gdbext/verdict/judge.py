@@ -7,11 +7,11 @@ A verdict names no culprit rather than the wrong one.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Iterable
 
 from .. import log
 from . import gate
-from .facts import Facts, Verdict
+from .facts import Facts, ProcessState, Verdict
 from .kinds import GRAVITY, LASTING, QUIET
 from .rules import ORDER, absent, collectives, fronts, in_step, requests
 from .rules.chains import roots
@@ -20,11 +20,6 @@ from .rules.ended import notes
 from .rules.rings import lines as ring_lines
 from .walk import outlook
 from .words import describe, name_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .facts import ProcessState
 
 _PERIODS = re.compile(r"[\d,]+ of [\d,]+ periods")  # of a quota: each look at it has other numbers
 

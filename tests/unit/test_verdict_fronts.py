@@ -199,7 +199,7 @@ def rests(name, pid, uses):
 
 
 def test_all_that_give_to_a_pipe_must_rest_inheritors_give_nothing():
-    stuck = {"call": Call("futex")}
+    stuck = {"call": Call("futex", shared=True)}
     assert judge(piped(rests("a", 1, True))).kind == "idle"
     assert judge(piped(rests("a", 1, True), rests("b", 2, False))).kind == "idle"
     assert judge(piped(rests("a", 1, False), holder("g", 2, True, **stuck))).kind == "unknown"

@@ -9,20 +9,16 @@ from __future__ import annotations
 
 from functools import partial
 
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import GdbextError
-from ...kvcache.model import Cache, Group
+from ...kvcache.model import Cache, Group, Request
 from ..objects import at_once, first_present, is_set, numbers, optional, stands_in, updating
 from . import kv_hashes
 from .kv_pool import moving, page_size, read_pool, waiting_frees
 from .kv_requests import explain_waits, requests_of
 from .kv_tree import read_tree
 from .paths import FORMING, GROUP_KINDS, HOST_POOLS, MAMBA_POOLS, READING, STEP_COUNTER, UPDATING
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
-    from ...kvcache.model import Request
 
 
 def read(rt: Runtime, scheduler: Object, version: str, content: bool, listed: list[Request] | None = None) -> Cache:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..facts import Verdict
-
-if TYPE_CHECKING:
-    from ..facts import Facts
+from ..facts import Facts, Verdict
 
 SURE = ("lost", "zombie", "never-fits", "behind")  # stuck, even while others move
 SHOWN = 8

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..facts import Verdict
+from ...stacks.async_waits import LoopState
+from ..facts import Facts, Node, ProcessState, ThreadState, Verdict
 from ..fronts import open_at
+from ..graph import step
 from ..nodes import in_selector, owed, sleeps
+from ..purpose import parked, serves
 from ..walk import outlook
 from ..words import name_of
 from . import collectives, fronts, requests
 from .chains import roots
 from .rings import rests
-
-if TYPE_CHECKING:
-    from ..facts import Facts, Node, ProcessState, ThreadState
-
 
 SHOWN = 8
 _HELPERS = ("multiprocessing/resource_tracker.py", "multiprocessing/forkserver.py")
@@ -55,8 +52,12 @@ def idle(facts: Facts) -> Verdict | None:
             nodes = [n for n in nodes if n != f.main.node]
     for node in nodes:
         found = outlook(facts, node)
-        if known is not None and found.kind != "rests" and _runs_a_loop(facts, node):
+        if known is not None and found.kind != "rests" and _loop_of(facts, node) is not None:
             continue  # a task of it asks for something else: its main one counts
+        if parked(facts, node) and any(serves(f) for f in facts if f is facts.process(node)):
+            does = f"{name_of(facts, node)} is parked: its program is what its other threads and tasks do"
+            evidence += [does] * (not step(facts, node).nodes)  # the thread of a loop is where its task is
+            continue
         turns = known is not None and found.kind in ("ticks", "moves") and facts.task(found.culprit) is not None
         if found.kind != "rests" and not turns and not (known is not None and _sleeps_through(facts, node)):
             return None
@@ -70,7 +71,7 @@ def idle(facts: Facts) -> Verdict | None:
         )
     others = [t.node for f in facts for t in f.threads[1:] if _counts(f, t)] + [t.node for f in facts for t in f.tasks]
     for node in others:
-        if not _at_peace(facts, node):
+        if not at_peace(facts, node) and not (node in nodes and parked(facts, node)):
             return None
     return Verdict("idle", [], [*evidence, "nothing runs, and no thread waits for one that cannot come"])
 
@@ -96,11 +97,11 @@ def _polls(facts: Facts, f: ProcessState) -> bool:
     return f.role in POLLING and f.main is not None and outlook(facts, f.main.node).kind in ("moves", "ticks", "rests")
 
 
-def _runs_a_loop(facts: Facts, node: Node) -> bool:
-    """Whether a thread is in the selector of an event loop: the task that it runs for, if any, counts by itself."""
+def _loop_of(facts: Facts, node: Node) -> LoopState | None:
+    """The event loop in whose selector a thread is: the tasks count by themselves."""
     f, t = facts.process(node), facts.thread(node)
     loop = f.loop_of(node[1]) if f is not None and t is not None else None
-    return f is not None and t is not None and loop is not None and in_selector(f, t, loop) and not loop.ready
+    return loop if f is not None and t is not None and loop is not None and in_selector(f, t, loop) and not loop.ready else None
 
 
 def _counts(f: ProcessState, t: ThreadState) -> bool:
@@ -108,10 +109,12 @@ def _counts(f: ProcessState, t: ThreadState) -> bool:
     return t.edge is not None or t.works if native else t.python and not t.idle
 
 
-def _at_peace(facts: Facts, node: Node) -> bool:
-    found, t = outlook(facts, node), facts.thread(node)
-    if t is not None and t.still and _runs_a_loop(facts, node):
+def at_peace(facts: Facts, node: Node) -> bool:
+    """Whether a thread or task waits for nothing that cannot come."""
+    t, loop = facts.thread(node), _loop_of(facts, node)
+    if t is not None and t.still and loop is not None and loop.main is None:
         return True
+    found = outlook(facts, node)
     if found.kind == "works" and found.culprit == node and node not in owed(facts):
         return t is not None and t.collects
     return found.kind in ("rests", "ticks", "moves")
