@@ -101,7 +101,7 @@ def test_an_engine_is_not_idle_while_an_exchange_is_open():
     assert chain.waiter == ("s", "task Task-20") and ("s", 900) in chain.nodes
 
 
-def test_a_task_that_asks_for_the_end_of_its_server_does_not_keep_it_from_rest():
+def test_a_server_with_a_task_that_asks_for_its_end_rests():
     """As SGLang's sigterm_watchdog beside uvicorn's main_loop."""
     f = server([])
     main = TaskState(("s", "task Task-1"), "Task-1", "waiting", 1, stack(("main_loop", UVICORN)))

@@ -126,7 +126,7 @@ def test_a_worker_of_ray_rests_where_it_takes_its_next_task():
     assert said(call=timers, load=0.0, state="S").kind == "unknown"  # a method waits for what is not known
 
 
-def test_the_rest_of_an_engine_is_looked_at_where_what_is_open_does_not_show_why():
+def test_the_rest_of_an_engine_is_looked_at_for_what_is_open():
     """Asked by its server's pid alone: the core may be stopped, or paused by its user."""
     roles = enumerate(("frontend", "worker", "engine-core", "gone"), 1)
     ranks = [Mock(pid=pid, role=role, label=role, zombie=role == "gone") for pid, role in roles]
