@@ -180,6 +180,14 @@ class Process:
         return ("script", words[i], words[i + 1 :]) if i < len(words) else None
 
     @property
+    def called(self) -> str:
+        """What people call it: `serve.py`, `-m vllm`, its own title, else its name."""
+        found = self.program()
+        if found is None or found[0] == "code":
+            return self.title if self.single and " " not in self.title.strip() and "/" not in self.title else self.comm
+        return f"-m {found[1]}" if found[0] == "module" else os.path.basename(found[1])
+
+    @property
     def is_spawned(self) -> bool:
         """A multiprocessing child that was started by spawn or by the fork server, and has no title."""
         program = self.program()

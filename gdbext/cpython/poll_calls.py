@@ -1,6 +1,6 @@
 """Calls and attributes that only ask: their value as the objects stand now, and what it rests on.
 
-Source: Lib/threading.py, queue.py, concurrent/futures/_base.py, multiprocessing, subprocess.py, asyncio of each minor.
+Source: as of `primitives.table`.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def _complete(number: int, group: list[Rank]) -> None:
     """Fills in the facts that need all processes of one engine: its number, global ranks, replicas, labels."""
     SPECS[group[0].engine].infer_world(group)
     for rank in group:
-        rank.family = number
+        rank.family, rank.kin = number, group
         core = rank.parent
         if rank.role != "worker" or core is None or core.role != "engine-core":
             continue

@@ -58,6 +58,7 @@ class Rank:
         self.instance: Instance | None = None  # the running engine that it is of
         self.inferior: int | None = None
         self.family: int | None = None  # a number that the processes of one running engine share
+        self.kin: list[Rank] = []  # these processes
         self.aliases: list[str] = []
         self.replica: int | None = None  # data-parallel index of its engine core, where its own title has none (dense models)
         self.parent: Rank | None = None  # the Rank that started it, where that is one

@@ -80,6 +80,15 @@ class Primitive:
         return next((way for way in self.ways if name == way.name or name in way.also), None)
 
 
+class Guard(NamedTuple):
+    """A lock inside a primitive: of the objects of the library's `file` it is the attribute `lock`, and whoever is in one of the
+    `functions` keeps it there."""
+
+    file: str
+    lock: str
+    functions: tuple[str, ...]
+
+
 class Pool(NamedTuple):
     """A library's pool of workers.
 

@@ -142,7 +142,7 @@ class ThreadView:
                 return False  # the lock that it waits for there is no wait for work
             if any(frame.file.endswith(file) and frame.function == function for file, function in IDLE):
                 return waits or self.state != "R"  # a stop wakes it, and on a busy machine it is runnable for a while after that
-            if os.path.basename(frame.file) not in BELOW_IDLE:
+            if not f"/{frame.file}".endswith(BELOW_IDLE):
                 return False
         return False
 

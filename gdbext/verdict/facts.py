@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from ..stacks.snapshots import ProcessSnapshot
 
 LOCKS = (*table.LOCKS, "mutex", "rwlock")
-NATIVE = ("condition", "barrier", "once", "guard", "native")  # waits in native code: of none is it known all that could end it
+NATIVE = (
+    "condition",
+    "barrier",
+    "once",
+    "guard",
+    "semaphore",
+    "native",
+)  # waits in native code: of none is it known all that could end it
 Node = Any
 
 
@@ -157,8 +164,8 @@ class ThreadState:
     @property
     def top(self) -> str:
         """Its innermost Python frame outside the standard library's waits, as text."""
-        library = ("threading.py", "queue.py", "selectors.py")
-        frame = next((f for f in self.frames if f.kind == "python" and not f.file.endswith(library)), None)
+        outside = (f for f in self.frames if f.kind == "python" and not f"/{f.file}".endswith(table.WAITS))
+        frame = next(outside, None)
         frame = frame or next((f for f in self.frames if f.function), None)
         return str(frame) if frame else "a place that cannot be named"
 
@@ -179,7 +186,8 @@ class ThreadState:
             return False
         inner = next((f for f in self.frames if f.kind == "python"), None)
         path = inner.file.replace("\\", "/") if inner else ""
-        return bool(patterns.LIBRARY_FILES.search(path)) or registry.owner_of(path) is not None
+        library = path.endswith(table.WAITS) or patterns.LIBRARY_FILES.search(path) is not None
+        return library or registry.owner_of(path) is not None
 
     @property
     def does(self) -> str:
@@ -225,6 +233,7 @@ class ProcessState:
     node: str = ""  # the machine, '' for this one
     why: str = ""  # it could not be read
     pid: int = 0
+    program: str = ""  # what people call it: its script, module, own title or executable
     engine: str = ""
     family: Any = None  # equal for the processes of one engine
     tasks: list[TaskState] = field(default_factory=list)  # of asyncio

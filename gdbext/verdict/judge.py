@@ -158,10 +158,11 @@ def _unknown(facts: Facts, slow: Verdict | None = None) -> Verdict:
         evidence += found.way
         if found.kind == "spins" and found.culprit == node:
             evidence.append(f"{name_of(facts, node)} runs; whether it makes progress is not known")
-    evidence += fronts.front_lines(facts) + requests.queued(facts)
+    paused = requests.paused(facts)
+    evidence += fronts.front_lines(facts) + paused + requests.queued(facts)
     evidence += [describe(f.main) for f in facts if f.main]
     more = count_lines(facts) + in_step.lines(facts) + ring_lines(facts) + notes(facts) + _shortages(facts) + _timers(facts)
-    closing = [NO_REASON if _is_blocked(facts) else absent.NOT_BLOCKED] if slow is None else []
+    closing = [NO_REASON if _is_blocked(facts) else absent.NOT_BLOCKED] if slow is None and not paused else []
     return Verdict("unknown", [], [*evidence, *more, *closing])
 
 

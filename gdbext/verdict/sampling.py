@@ -198,6 +198,7 @@ def _open(live: list[ProcessState], targets: Targets, table: ProcTable) -> dict[
     for s in live:
         s.state = state_of(s.pid)
         process = table.processes.get(s.pid)
+        s.program = process.called if process is not None else ""
         if s.state in ("", "Z", "X"):
             s.ended = how_ended(process.exit_status) if process is not None and process.exit_status else ""
             continue

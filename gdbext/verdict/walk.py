@@ -13,7 +13,7 @@ from ..observe.system_calls import Call
 from ..observe.window import STILL
 from ..stacks.waits import Edge
 from .closed import at_other_ends, closed, who_may
-from .facts import LOCKS, Facts, Node, ProcessState, ThreadState
+from .facts import LOCKS, NATIVE, Facts, Node, ProcessState, ThreadState
 from .graph import step
 from .heirs import inherited
 from .nodes import OUTSIDE, ends_of, sleeps
@@ -186,7 +186,7 @@ def _doubted_edge(facts: Facts, now: Step, edge: Edge, found: Outlook) -> Outloo
             return unknown
     if edge.kind == "Value" and found.kind not in GOOD:
         return unknown
-    if edge.kind in LOCKS and found.kind == "rests" and not taken_in_turn(facts, edge):
+    if edge.kind in (*LOCKS, *NATIVE) and found.kind == "rests" and not taken_in_turn(facts, edge):
         return unknown  # a thread that rests with a lock that others want does not give it back
     if edge.limit and found.kind in ("nobody", "sleeps", "blocked", "unknown") and edge.kind not in LOCKS:
         return replace(unknown, ended=found.ended)

@@ -58,9 +58,10 @@ def requests_of(
             obj = rt.object(request.address)
             held = (("prompt_token_ids", obj.attr("origin_input_ids")), ("output_token_ids", obj.attr("output_ids")))
             request.content = tokens(rt, held)
-    for what in ("swa", "mamba"):
-        if what in pools and (mapping or what == "mamba"):
-            pools[what].counters["own"] = own[what]
+    if "mamba" in pools:
+        pools["mamba"].counters["own"] = own["mamba"]
+    if "swa" in pools and mapping and all(r.private is not None for r in holders if r.slots is not None):
+        pools["swa"].counters["own"] = own["swa"]
     if table.doubt:
         pools["full"].notes.append("req_to_token is on the device: which slots a request holds is not known here")
     return requests

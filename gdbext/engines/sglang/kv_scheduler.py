@@ -66,9 +66,10 @@ def read(rt: Runtime, scheduler: Object, version: str, content: bool, listed: li
     for one in pools.values():
         cache.notes += one.notes
     _limits(rt, cache, scheduler, rows)
-    own = sum(max(0, -(-(r.allocated or 0) // page) * page - (r.private or 0)) for r in requests if r.row is not None)
-    counters = pool.counters
-    if counters.get("evictable") is None:  # a tree that cannot be read: slots that are neither free nor a request's own are in it
+    counters, holders = pool.counters, [r for r in requests if r.row is not None]
+    own = sum(max(0, -(-(r.allocated or 0) // page) * page - (r.private or 0)) for r in holders)
+    if counters.get("evictable") is None and all(r.private is not None for r in holders):
+        # a tree that cannot be read: slots that are neither free nor a request's own are in it
         counters["cached"] = (pool.size * page - counters.get("available", 0) - own) // page
         cache.notes.append(
             f"the prefix tree is a {counters['tree']}, whose nodes only it can read: cached = total - available - requests' own"

@@ -94,6 +94,14 @@ def _is_missed(facts: Facts, f: ProcessState, stand: list[ProcessState]) -> bool
     return not works_for or bool(pids & f.ancestors) or any(f.pid in awaited_by(one) for one in facts if one.pid not in pids)
 
 
+def _fork(facts: Facts, f: ProcessState) -> str:
+    """Of a process with one thread that seems to be a fork of one with several: that it lacks the others."""
+    parent = next((one for one in facts if one.pid in f.ancestors and one.program == f.program and one.program), None)
+    if parent is None or len(parent.threads) + parent.left_out < 2 or len(f.threads) + f.left_out > 1:
+        return ""
+    return f"; {f.name} seems to be a fork of {parent.name}, whose other threads were not copied"
+
+
 def nobody(facts: Facts) -> Verdict | None:
     """Processes in which every thread waits for something that only one of their own threads and tasks could give."""
     stand = closed(facts)
@@ -108,4 +116,5 @@ def nobody(facts: Facts) -> Verdict | None:
         if alone
         else f"all threads and tasks of {names} wait for what none of them provides"
     )
+    why += "".join(_fork(facts, f) for f in stand)
     return Verdict("starved", [], [*evidence, f"{why}: nothing can end that wait"], [name_of(facts, node) for node, _ in waits])
