@@ -3,15 +3,12 @@ once. As JSON, as text and as an SVG graph."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable, Iterator, Sequence
 
 from ..render import html
 from ..render.fields import Field, Fields
 from ..render.text import shorten
 from .places import PLACE, name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 SHOWN, MAX_TEXT = 12, 150  # lines of the tree, and characters of a text in it
 NODE = Fields(
