@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import pytest
-
 from harness.facts import SLEEP, add, node, process, python
 
 from gdbext.observe.system_calls import Call, Source
