@@ -15,14 +15,11 @@ import fcntl
 import os
 import signal
 import struct
-from typing import TYPE_CHECKING
+from typing import Iterable
 
 from ..errors import GdbextError
 from . import ptrace
 from .procfs import read_proc, status_field
-
-if TYPE_CHECKING:
-    from typing import Iterable
 
 SIGNAL = signal.SIGURG  # ignored by default; sent by the kernel only for urgent data of sockets whose owner asks for it
 OPEN = {"x86_64": 298}  # perf_event_open; on aarch64 an access is trapped before it happens

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import Any, Callable
 
 import gdb
 
@@ -18,11 +18,7 @@ from ..access import perf_breakpoints, ptrace
 from ..errors import GdbextError
 from .events import listen
 from .gdb_state import FRONT_END, handling
-
-if TYPE_CHECKING:
-    from typing import Any, Callable
-
-    from .spots import Spot
+from .spots import Spot
 
 NAME = perf_breakpoints.SIGNAL.name
 FUNCTION = "_gdbext_passed"

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, Callable, TypeVar
 
 from ..access.proc import ProcTarget
 
-if TYPE_CHECKING:
-    from typing import Any, Callable, TypeVar
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 # Facts that stay the same while a process runs: its torch, the classes of vtables (in its libraries' files) and of tensors.
 LASTING = ("torch layout", "rtti", "tensor class", "pthread size")

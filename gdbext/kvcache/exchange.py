@@ -3,15 +3,12 @@ reads of a `Cache` and of a `Worker`, and no more. Block ids are sent as runs: `
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable, Sequence
 
 from ..errors import GdbextError
 from ..render.jsonline import expect
 from .model import Cache, Group, Pool, Request, Row, Table, Worker
 from .rules import RULES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 MOST_IDS = 4_000_000  # block ids of one process, over all its states
 MOST_BLOCKS, MOST_TOKENS = 1 << 26, 1 << 20  # of a pool; of a block

@@ -7,7 +7,7 @@ no wait names are left out."""
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable, Iterable, Sequence
 
 from ..engines import sightings
 from ..engines.shm_rings import Ring
@@ -22,9 +22,6 @@ from ..stacks.waits import Edge
 from ..torch.collectives import Count
 from .closed import acts
 from .facts import Facts, ProcessState, ThreadState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 SCHEMA = "llm-observed/1"
 CLASSES: dict[str, Any] = {

@@ -74,7 +74,8 @@ def test_an_engine_rests_with_its_detokenizer_and_its_helpers():
     blocked = engine([])
     blocked[2].threads[0].call = Call("recv", [Source("unix", "a Unix socket", 9)])
     assert judge(blocked).kind == "unknown"
-    lost = SimpleNamespace(verdict="", sure=False, holder=None, request_id="a", at=None, waits_for="", age=1, evidence=[])
+    bare = {"paused": False, "sure": False, "holder": None, "request_id": "a", "at": None, "waits_for": "", "age": 1}
+    lost = SimpleNamespace(verdict="", evidence=[], **bare)
     assert judge(engine([lost])).kind == "unknown"
     held = SimpleNamespace(**{**vars(lost), "verdict": "parked", "paused": True, "waits_for": "the engine, which is paused"})
     paused = judge(engine([held]))
@@ -116,7 +117,42 @@ def test_a_worker_of_ray_rests_where_it_takes_its_next_task():
         return judge([add(one, 7, "method", frames=method, **other)] if other else [one])
 
     assert said().kind == "idle"
-    assert said(call=Call("futex")).kind == "unknown"  # it waits for an argument of the next one
+    assert said(call=Call("futex", shared=True)).kind == "unknown"  # it waits for an argument of the next one
     assert said(moved=True, advanced=True, load=0.5).culprits == [("w", 7)]
     assert said(moved=True, advanced=True, load=0.5).kind == "busy"
     assert said(call=timers, load=0.0, state="S").kind == "unknown"  # a method waits for what is not known
+
+
+WORKS = {"moved": True, "advanced": True, "load": 0.2, "wanted": 0.2}
+PARKS = {
+    "sleeps for good": {"call": Call("nanosleep", seconds=3600), "for_good": True, "native": SLEEP},
+    "waits for a signal": {"call": Call("pause")},
+    "joins it": {"edge": Edge(node("a"), "the end of thread worker", "Thread", ("a", 7))},
+}
+
+
+def parked(how, *others):
+    main = process("a", python("main"), role="", **PARKS[how])
+    for tid, one in enumerate(others, 7):
+        add(main, tid, "worker", **one)
+    return judge([main]).kind
+
+
+@pytest.mark.parametrize("how", PARKS)
+def test_a_parked_program_is_what_its_threads_do(how):
+    waits = {"edge": Edge(("a", 8), "the Event e", "Event", named=True)}
+    assert parked(how, WORKS) == "busy"
+    assert parked(how, WORKS, waits) == "unknown" == parked(how, {"call": Call("nanosleep", seconds=100)})
+    assert parked(how, {**WORKS, "polls": True}) == "unknown"
+
+
+def test_who_serves_while_the_main_thread_is_parked_rests():
+    accepts = {"call": Call("accept", [Source("listener", "port 8000")])}
+    works = {"call": Call("read", [Source("pipe", "pipe:[7]", 7)])}
+    assert parked("sleeps for good", accepts) == "idle"
+    assert parked("sleeps for good") == "unknown" == parked("sleeps for good", accepts, works)
+
+
+def test_one_whose_result_is_awaited_may_work_in_vain():
+    main = process("a", python("main"), role="", edge=Edge(node("a"), "the Event e", "Event", ("a", 7)))
+    assert judge([add(main, 7, "worker", **WORKS)]).kind == "unknown"
