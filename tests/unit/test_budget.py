@@ -55,7 +55,7 @@ GROWN = [
     ("observe", 35, "a base class of what takes samples; the guard against torn clocks"),
     ("primitives", 267, "the table of what threads wait on; its rows leave stacks, cpython and verdict"),
     ("render", 188, "one declaration of a field: JSON, table, merge, schema, documentation"),
-    ("verdict", 121, "one graph of waits, doubts are a fold over it; what a program is for: parked main threads, awaited ends"),
+    ("verdict", 131, "one graph of waits, doubts are a fold over it; what a program is for: parked main threads, awaited ends"),
 ]
 FEW = 25  # lines by which a room may be over: a sentence, a parameter
 SLACK = 500
