@@ -5,14 +5,11 @@ Source: Lib/subprocess.py, multiprocessing/process.py, popen_fork.py, asyncio/su
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Sequence
 
 from .. import log
 from ..errors import GdbextError
 from .objects import Object
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FRAMES = 8  # innermost frames in which such a wait is looked for
 # (end of the file, the last part of the function's name): the outermost such frame counts

@@ -5,10 +5,7 @@ Offsets are in layouts/, whole strategies (how frames are walked, where attribut
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Callable
 
 
 class Minor:
@@ -65,7 +62,7 @@ class Minor:
         self.bytearray_of_bytes = since(15)  # its memory is an object of its own, and its repr escapes no '
         self.pool_size = 16 << 10 if since(10) else 4 << 10
         self.mutexes = since(13)  # of one byte; threads that wait are parked in a table of the process
-        self.ring_queues = since(13)  # a SimpleQueue is a ring, no list
+        self.ring_queues = since(13)  # the queue of C code is a ring, no list
         self.interp_atexit = since(10)  # the interpreter keeps its callbacks, not the module
         self.listed_atexit = since(14)  # in a list, not an array
         self.futures_tell_awaiters = since(14)

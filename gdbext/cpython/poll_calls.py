@@ -1,26 +1,22 @@
 """Calls and attributes that only ask: their value as the objects stand now, and what it rests on.
 
-Source: Lib/threading.py, queue.py, concurrent/futures/_base.py, multiprocessing, subprocess.py, asyncio of each minor.
+Source: as of `primitives.table`.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable
 
 from ..access.procfs import state_of
 from ..errors import GdbextError
+from ..primitives.model import Primitive, Way
 from ..primitives.table import asked_of
 from . import callees, poll_files, poll_tasks, primitive_states
 from .child_waits import pid_of
 from .objects import Object, is_property
 from .poll_values import CONTAINERS, RAISES, UNKNOWN, Ask, Awaitable, Bound, Value, entry, kinds_of, plain, truth
 from .types import TYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..primitives.model import Primitive, Way
 
 
 def attribute(owner: Value, name: str) -> Value:

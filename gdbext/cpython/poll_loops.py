@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Sequence
 
 from .. import log
 from ..errors import GdbextError
 from ..primitives.table import ASYNCIO, LIBRARY
 from . import bytecode, child_waits
+from .frames import PyFrame
 from .poll_values import Ask
 from .poll_walk import Walk
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .frames import PyFrame
 
 MAX_LOOPS = 4  # of a function
 MAX_FRAMES = 8  # innermost, of which one may have the loop

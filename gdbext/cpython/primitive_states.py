@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import log
 from ..errors import GdbextError
 from ..primitives import table
+from ..primitives.model import Primitive, Way
 from . import lock_objects
 from .objects import Object
 from .poll_values import kinds_of
 from .simple_queues import items
 from .task_waits import Futures
-
-if TYPE_CHECKING:
-    from ..primitives.model import Primitive, Way
 
 DONE = ("FINISHED", "CANCELLED", "CANCELLED_AND_NOTIFIED")  # states of a concurrent.futures.Future
 

@@ -7,10 +7,7 @@ library's functions, attributes and calls are which.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Mapping, NamedTuple
 
 
 class Way(NamedTuple):
@@ -81,6 +78,15 @@ class Primitive:
             return None
         name = function.rpartition(".")[2]
         return next((way for way in self.ways if name == way.name or name in way.also), None)
+
+
+class Guard(NamedTuple):
+    """A lock inside a primitive: of the objects of the library's `file` it is the attribute `lock`, and whoever is in one of the
+    `functions` keeps it there."""
+
+    file: str
+    lock: str
+    functions: tuple[str, ...]
 
 
 class Pool(NamedTuple):

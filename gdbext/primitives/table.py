@@ -7,12 +7,9 @@ loky/process_executor.py 3.7.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Iterable
 
-from .model import Pool, Primitive, Way
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from .model import Guard, Pool, Primitive, Way
 
 _GETS = {"empty": "not", "qsize": "count", "get_nowait": "nowait", "get": "block"}
 _PUTS = {"full": "not", "put_nowait": "nowait", "put": "block1"}
@@ -132,7 +129,14 @@ IDLE = (
     ("multiprocessing/pool.py", "Pool._handle_results"),
     ("ray/_private/gc_collect_manager.py", "PythonGCThread.run"),
 )
-BELOW_IDLE = ("threading.py", "queue.py", "selectors.py", "connection.py", "synchronize.py", "socket.py")  # files they call
+WAITS = ("/threading.py", "/queue.py", "/selectors.py")  # a thread that waits in one is named by its caller's place
+BELOW_IDLE = (*WAITS, "/connection.py", "/synchronize.py", "/socket.py")  # files that functions of IDLE call
+# Files in whose functions threads wait for work, outside of multiprocessing and asyncio
+RESTS = (*WAITS, "/socket.py", "/subprocess.py", "/concurrent/futures/_base.py",
+         *dict.fromkeys(file for file, _ in IDLE if "multiprocessing/" not in file))  # fmt: skip
+# Source: Lib/multiprocessing/queues.py, `with self._rlock`, `with self._wlock`: `get` receives with the lock taken
+TAKES = Guard("multiprocessing/queues.py", "_rlock", ("get",))
+GUARDS = (TAKES, Guard("multiprocessing/queues.py", "_wlock", ("put", "_feed")))
 PROCESSES = tuple(pool.file for pool in POOLS if pool.manages)
 # Files of libraries in which threads and tasks stand that wait, beside those of rows
 _MORE = ("_bootstrap>", "/thread.py", "/logging/__init__.py", "/synchronize.py")
@@ -141,6 +145,7 @@ LIBRARY = (*dict.fromkeys(row.file for row in ROWS if row.file and not row.is_as
 ASYNCIO = (*dict.fromkeys(row.file for row in ROWS if row.file and row.is_async), *_MORE_ASYNC)
 LOCKS = tuple(dict.fromkeys(row.kind for row in ROWS if row.lock))
 WITHIN = tuple(dict.fromkeys(row.kind for row in ROWS if row.within))  # kinds whose waits only the same process ends
+RINGS = tuple(name for row in ROWS if row.state.get("items") == "(ring)" for name in row.classes)  # queues of C code
 ONCE = tuple(dict.fromkeys(row.kind for row in ROWS if row.once))
 QUEUES = tuple(row.file for row in ROWS if row.state.get("items") == "queue")  # where `self.queue` is a deque
 DOES = {row.kind: row.does for row in ROWS}

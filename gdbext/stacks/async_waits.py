@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Sequence
 
 from .. import log
 from ..access.retry import retry_reading
@@ -18,26 +18,21 @@ from ..cpython import machine, poll_loops, poll_tasks
 from ..cpython import tasks as asyncio_tasks
 from ..cpython.child_waits import INSIDE, end_of, pid_of
 from ..cpython.event_loops import EventLoop, event_loops
+from ..cpython.poll_loops import Poll
+from ..cpython.runtime import Runtime
 from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError
 from ..observe.stack_keys import stack_key
+from ..observe.system_calls import Call
 from ..primitives.table import ASYNCIO
 from . import polls, ray_actors
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
 from .pools import Pools
 from .python_waits import edge_of, find, last_part, outer_place, path_of
-from .references import Reachable, references_of
+from .references import Reachable, References, references_of
+from .threads import ThreadView
 from .waits import Edge
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..cpython.poll_loops import Poll
-    from ..cpython.runtime import Runtime
-    from ..observe.system_calls import Call
-    from .references import References
-    from .threads import ThreadView
 
 _SLEEPS = ("sleep", "__sleep0")
 RUNNABLE = ("ready", "running")

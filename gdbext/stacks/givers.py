@@ -9,17 +9,12 @@ and may pass it on.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Any, Iterable
 
 from ..primitives.table import ASYNCIO, LIBRARY, enders
 from .python_waits import find, path_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
-    from .references import References
-    from .waits import Edge
+from .references import References
+from .waits import Edge
 
 
 def may_end(references: References, frames: Iterable[Any], edge: Edge) -> bool:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .. import log
 from ..cpython import locks, managers
 from ..cpython.objects import Object
 from ..errors import GdbextError
 from .python_waits import path_of
-
-if TYPE_CHECKING:
-    from typing import Any
 
 WITH, BY_SOURCE = "with", "between acquire and release"
 

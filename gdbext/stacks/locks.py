@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any, Mapping
 
 from .. import log
 from ..access.snapshot import CoreFileTarget
 from ..cpython import child_waits, gil, lock_objects
+from ..cpython.poll_loops import Poll
+from ..cpython.runtime import Runtime
 from ..errors import FaultError, GdbextError
-from ..primitives.table import LIBRARY
+from ..primitives.table import LIBRARY, RINGS
 from . import forks, gil_waits, import_lock, ipc_locks, musl_locks, native_waits, polls, process_pools, ray_actors, sqlite_locks
 from .ending import shutdown_edge
 from .givers import may_end, waits_for
@@ -24,14 +26,8 @@ from .pools import Pools, loop_of, task_behind
 from .python_waits import ORPHANED, awaited_futures, edge_of, import_owner, last_part, number, outer_place, path_of, text
 from .python_waits import find as find_wait
 from .references import Reach, Reachable, references_of
+from .threads import ProcessView, ThreadView
 from .waits import Edge
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..cpython.poll_loops import Poll
-    from ..cpython.runtime import Runtime
-    from .threads import ProcessView, ThreadView
 
 _ACQUIRES = re.compile(r"PyThread_acquire_lock|_?PyMutex_Lock")
 _BATON = re.compile(r"FileBaton\.")
@@ -226,12 +222,12 @@ class Finder:
         return None
 
     def _simple_queue(self, thread: ThreadView, futex: int) -> Edge | None:
-        """The edge to an item of a C queue.SimpleQueue, whose lock is its first word (Modules/_queuemodule.c, before 3.13)."""
+        """The edge to an item of a queue of C code, whose lock is its first word (Modules/_queuemodule.c, before 3.13)."""
         for frame in thread.python[:NAMING]:
             for path, obj in self.references.of_frame(frame):
                 try:
-                    if obj.type.builtin_name == "_queue.SimpleQueue" and self.target.u64(obj.address + 16) == futex:
-                        what, where = f"an item of the SimpleQueue {path}", outer_place(thread.python, frame)
+                    if obj.type.builtin_name in RINGS and self.target.u64(obj.address + 16) == futex:
+                        what, where = f"an item of the {obj.type_name} {path}", outer_place(thread.python, frame)
                         edge = Edge(self.node(thread), what, "Queue", how="get", address=obj.address, where=where)
                         self._offer(edge, thread)
                         edge.ended = self._ended_threads(thread)

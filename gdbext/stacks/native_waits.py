@@ -29,6 +29,7 @@ _KINDS = (
     (re.compile(r"_*pthread_barrier_wait"), "barrier", "the others at the barrier at {:#x}"),
     (re.compile(r"_*pthread_once(_slow)?$"), "once", "the initializer of the pthread_once at {:#x}"),
     (re.compile(r"_*cxa_guard_acquire"), "guard", "the initializer of the C++ static whose guard is at {:#x}"),
+    (re.compile(r"_*(sem_wait|new_sem_wait)"), "semaphore", "the POSIX semaphore at {:#x}"),
     (re.compile(r"(__)?sem(timed)?op$"), "native", "a System V semaphore"),
     (re.compile(r"(__)?msg(rcv|snd)$"), "native", "a System V message queue"),
     (re.compile(r"(__)?mq_(timed)?(receive|send)"), "native", "a POSIX message queue"),
@@ -36,6 +37,7 @@ _KINDS = (
 _NOTES = {
     "native": "any process that has it open may end that",
     "barrier": "whoever has not come to it ends that",
+    "semaphore": "whoever posts it ends that",
     "once": "it notes no owner",
     "guard": "it notes no owner",
 }

@@ -7,18 +7,13 @@ Source: Lib/multiprocessing/pool.py (`ApplyResult`, `MapResult`, `IMapIterator`,
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import Any, Callable, Sequence
 
 from ..cpython.child_waits import pid_of
 from ..primitives.table import LIBRARY
 from .python_waits import FRAMES, last_part, number, path_of, text
+from .threads import ThreadView
 from .waits import Edge
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any
-
-    from .threads import ThreadView
 
 FILE = "multiprocessing/pool.py"
 _GETS = ("get", "wait", "next")

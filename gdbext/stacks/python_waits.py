@@ -6,19 +6,15 @@ Which functions, objects and states these are is told by `primitives.table`.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Sequence
 
 from .. import log
 from ..cpython import primitive_states
 from ..cpython.objects import Object
 from ..errors import GdbextError
+from ..primitives.model import Primitive, Way
 from ..primitives.table import LIBRARY
 from .waits import Edge
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..primitives.model import Primitive, Way
 
 MAX_FUTURES = 1000  # that one call waits for
 FRAMES = 8  # innermost frames in which a wait of the library is looked for

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable, Iterable, Sequence
 
 from .. import log
 from ..access import namespaces
+from ..access.model import Mapping
 from ..access.procfs import read_or_empty, read_proc, state_of, task_ids
 from ..access.proctable import ProcTable
 from ..cpython.child_waits import pid_of
@@ -20,21 +21,17 @@ from ..cpython.objects import Object
 from ..cpython.poll_values import kinds_of
 from ..errors import GdbextError
 from ..observe.clocks import descendants, hidden_kin, how_ended
+from ..primitives.model import Guard
+from ..primitives.table import GUARDS
 from .python_waits import FRAMES, last_part, number, path_of, text
 from .references import references_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from ..access.model import Mapping
-    from .threads import ProcessView, ThreadView
-    from .waits import Edge
+from .threads import ProcessView, ThreadView
+from .waits import Edge
 
 SECONDS, LATEST = 5.0, 30.0  # of CPU, and in all, for one pass through all maps
 SHOWN = 4
 _SIGNALS = ("wait", "wait_for")  # of multiprocessing.synchronize
 _MULTIPROCESSING = "sem.mp-"  # how its names begin: multiprocessing/synchronize.py, `_make_name`
-_QUEUES = "multiprocessing/queues.py"
 ENDED = "no process is left that could release it"
 
 
@@ -117,7 +114,7 @@ def holders_of_semaphore(edge: Edge, views: Sequence[ProcessView], edges: Sequen
     outside = [pid for pid in found or () if pid not in read]
     mapping = [view for view in views if view.pid in (found or ())]
     waiter = next((th for th in mine.threads if th.tid == edge.waiter[1]), None)
-    inside = _in_queue(waiter) if waiter is not None else ()
+    inside = _guard_of(waiter) if waiter is not None else None
     able = [node for view in mapping for node in _could_release(view, waiters, inside, same)]
     ended = list(dict.fromkeys(one for view in [mine, *mapping] for one in ended_processes(view)))
     signalled = waiter is None or any(last_part(frame.function) in _SIGNALS for frame in waiter.python[:FRAMES])
@@ -177,28 +174,31 @@ def _name_of(folder: str, inode: int) -> str:
         return ""
 
 
-def _in_queue(waiter: ThreadView) -> tuple[str, ...]:
-    """The functions of a queue of multiprocessing within which whoever has taken its lock keeps it; () where a thread waits for
-    another lock. Source: Lib/multiprocessing/queues.py, `with self._rlock`, `with self._wlock`."""
+def _guard_of(waiter: ThreadView) -> Guard | None:
+    """The lock inside a queue of multiprocessing for which a thread waits; None where it waits for another lock."""
     inner = waiter.python[:2]
-    if len(inner) < 2 or last_part(inner[0].function) != "__enter__" or not path_of(inner[1]).endswith(_QUEUES):
-        return ()
-    return ("get",) if last_part(inner[1].function) == "get" else ("put", "_feed")
+    if len(inner) < 2 or last_part(inner[0].function) != "__enter__":
+        return None
+    return next((one for one in GUARDS if _is_inside(inner[1], one)), None)
 
 
-def _may_have(frame: Any, inside: tuple[str, ...], same: Callable[[Any], bool]) -> bool:
+def _is_inside(frame: Any, guard: Guard) -> bool:
+    return path_of(frame).endswith(guard.file) and last_part(frame.function) in guard.functions
+
+
+def _may_have(frame: Any, guard: Guard, same: Callable[[Any], bool]) -> bool:
     """Whether a frame is inside a function of the queue whose lock it is; true also of a queue that cannot be read."""
-    if not path_of(frame).endswith(_QUEUES) or last_part(frame.function) not in inside:
+    if not _is_inside(frame, guard):
         return False
     try:
         queue: Any = dict(frame.locals())["self"]
-        return same(queue.attr("_rlock" if "get" in inside else "_wlock").attr("_semlock"))
+        return same(queue.attr(guard.lock).attr("_semlock"))
     except (GdbextError, KeyError, AttributeError) as e:
         log.passed_over(e, "the lock of a queue")
         return True
 
 
-def _could_release(view: ProcessView, waiters: set[Any], inside: tuple[str, ...], same: Callable[[Any], bool]) -> list[Any]:
+def _could_release(view: ProcessView, waiters: set[Any], inside: Guard | None, same: Callable[[Any], bool]) -> list[Any]:
     """The Python threads that do not wait for it; of a queue's lock those `inside` its functions. The main thread where none
     could be read."""
     python = [th for th in view.threads if th.python and (inside or not th.idle)]

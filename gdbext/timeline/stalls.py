@@ -9,24 +9,33 @@
 * "processor": a thread was ready to run and got no CPU
 * "late-rank": ranks waited at a meeting point for one that came later
 
-Waits for work are no stalls: poll and select, reads of sockets, sleeps, the waits of threading's and queue's own functions.
+Waits for work are no stalls: poll and select, reads of sockets, sleeps, waits in functions of `primitives.table.RESTS`.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Iterator, NamedTuple, Tuple
 
 from ..engines import registry
-from .recording import DISK, DROPPED, GIL, LOCK, QUEUED, RUNNING, SLEEP, STATES, STOPPED
+from ..primitives.table import RESTS
+from .recording import (
+    DISK,
+    DROPPED,
+    GIL,
+    LOCK,
+    QUEUED,
+    RUNNING,
+    SLEEP,
+    STATES,
+    STOPPED,
+    Frame,
+    ProcessTrack,
+    Recording,
+    ThreadTrack,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Tuple
-
-    from .recording import Frame, ProcessTrack, Recording, ThreadTrack
-
-    Path = Tuple[Tuple[str, str], ...]
+Path = Tuple[Tuple[str, str], ...]
 
 SHORTEST = 0.1  # seconds
 MAX_PARTS = 2000  # segments of one function that runs on
@@ -36,10 +45,6 @@ GAP = 0.03  # seconds between two collections of one stall
 MOST, MUCH, SOME, LITTLE = 0.7, 0.5, 0.25, 0.15  # parts of a stall
 FAINT = 0.05  # part of a stall in which the thread waited for a device, where it waited for nothing else
 OWN = 0.15  # part of the time in which a function that runs on is innermost itself
-_IDLE = (
-    "/threading.py", "/queue.py", "/selectors.py", "/socket.py", "/socketserver.py", "/subprocess.py",
-    "/concurrent/futures/thread.py", "/concurrent/futures/process.py", "/concurrent/futures/_base.py", "/tqdm/_monitor.py",
-)  # fmt: skip
 _IDLE_FOLDERS = ("/multiprocessing/", "/asyncio/")
 _RUNNERS = ("/asyncio/runners.py", "/uvloop/__init__.py")
 _ORDER = ("stopped", "gc", "gil", "loop", "disk", "lock", "spin", "processor")
@@ -416,7 +421,7 @@ def idle(path: Path, folders: tuple[str, ...] = _IDLE_FOLDERS) -> bool:
     if not path:
         return True
     file = path[-1][1]
-    return awaits(path) or file.endswith(_IDLE) or any(folder in file for folder in folders)
+    return awaits(path) or file.endswith(RESTS) or any(folder in file for folder in folders)
 
 
 def awaits(path: Path) -> bool:

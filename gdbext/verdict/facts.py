@@ -4,32 +4,36 @@ them up."""
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence
 
 from ..engines import registry, shm_rings
+from ..observe.system_calls import Call, Source
 from ..observe.window import RUNS, STILL, Window
 from ..primitives import table
 from ..stacks import ray_actors
-from ..stacks.threads import waits_in_kernel
+from ..stacks.async_waits import LoopState, TaskState
+from ..stacks.threads import ProcessView, waits_in_kernel
+from ..stacks.waits import Edge
 from . import patterns
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from ..engines.rank import Rank
     from ..engines.sightings import InStep, Start
     from ..observe.families import Outsider
-    from ..observe.system_calls import Call, Source
     from ..requests.model import Counter
-    from ..stacks.async_waits import LoopState, TaskState
     from ..stacks.snapshots import ProcessSnapshot
-    from ..stacks.threads import ProcessView
-    from ..stacks.waits import Edge
 
 LOCKS = (*table.LOCKS, "mutex", "rwlock")
-NATIVE = ("condition", "barrier", "once", "guard", "native")  # waits in native code: of none is it known all that could end it
+NATIVE = (
+    "condition",
+    "barrier",
+    "once",
+    "guard",
+    "semaphore",
+    "native",
+)  # waits in native code: of none is it known all that could end it
 Node = Any
 
 
@@ -160,8 +164,8 @@ class ThreadState:
     @property
     def top(self) -> str:
         """Its innermost Python frame outside the standard library's waits, as text."""
-        library = ("threading.py", "queue.py", "selectors.py")
-        frame = next((f for f in self.frames if f.kind == "python" and not f.file.endswith(library)), None)
+        outside = (f for f in self.frames if f.kind == "python" and not f"/{f.file}".endswith(table.WAITS))
+        frame = next(outside, None)
         frame = frame or next((f for f in self.frames if f.function), None)
         return str(frame) if frame else "a place that cannot be named"
 
@@ -182,7 +186,8 @@ class ThreadState:
             return False
         inner = next((f for f in self.frames if f.kind == "python"), None)
         path = inner.file.replace("\\", "/") if inner else ""
-        return bool(patterns.LIBRARY_FILES.search(path)) or registry.owner_of(path) is not None
+        library = path.endswith(table.WAITS) or patterns.LIBRARY_FILES.search(path) is not None
+        return library or registry.owner_of(path) is not None
 
     @property
     def does(self) -> str:
@@ -228,6 +233,7 @@ class ProcessState:
     node: str = ""  # the machine, '' for this one
     why: str = ""  # it could not be read
     pid: int = 0
+    program: str = ""  # what people call it: its script, module, own title or executable
     engine: str = ""
     family: Any = None  # equal for the processes of one engine
     tasks: list[TaskState] = field(default_factory=list)  # of asyncio

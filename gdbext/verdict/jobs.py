@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..primitives.table import POOLS
-
-if TYPE_CHECKING:
-    from ..stacks.waits import Edge
-    from .facts import Facts, Node, ThreadState
+from ..stacks.waits import Edge
+from .facts import Facts, Node, ThreadState
 
 FILES = tuple(pool.file for pool in POOLS if pool.serves)
 HELPERS = tuple(name for pool in POOLS for name in pool.serves)
@@ -57,7 +53,7 @@ def _takes_next(t: ThreadState) -> bool:
     """Whether a thread of a pool was blocked during the whole window where it takes the next work or result: what it would take
     it from is empty."""
     inside = _inside(t, (*WORKERS, *HELPERS))
-    if inside == "":  # a SimpleQueue's `get` is C code; from 3.13 on its lock is not known by its futex
+    if inside == "":  # the `get` of a queue of C code; from 3.13 on its lock is not known by its futex
         asleep = t.call is not None and t.call.name == "futex" and not t.call.limited
         takes = t.edge.how == "get" if t.edge is not None else asleep
     else:

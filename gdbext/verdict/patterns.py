@@ -30,7 +30,7 @@ INPUT = re.compile(
 COLLECTS = re.compile(
     r"^(gc_collect|_PyGC_Collect|collect_generations|deduce_unreachable|gc_main|subtract_refs|move_unreachable)"
 )
-LIBRARY_FILES = re.compile(r"/(zmq|torch)/|/(threading|queue|selectors|contextlib|_base)\.py$|multiprocessing/\w+\.py$")
+LIBRARY_FILES = re.compile(r"/(zmq|torch)/|/(contextlib|_base)\.py$|multiprocessing/\w+\.py$")
 TORCH_FILES = ("torch/distributed/distributed_c10d.py",)
 
 

@@ -4,29 +4,20 @@ idle pool.
 One of them has the lock and waits for the next item; the others wait for that lock in the same function. The holder keeps nothing
 that the others could use meanwhile. Where another thread wants the lock for something else, or the holder does something else,
 the lock counts as held.
-
-Source: Lib/multiprocessing/queues.py, `Queue.get` and `SimpleQueue.get` receive with `_rlock` taken.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Any, Sequence
 
-from ..primitives.table import ASYNCIO, LIBRARY
-from ..stacks.python_waits import path_of
-from .facts import LOCKS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from ..stacks.waits import Edge
-    from .facts import Facts, Node
+from ..primitives.table import ASYNCIO, LIBRARY, TAKES
+from ..stacks.python_waits import last_part, path_of
+from ..stacks.waits import Edge
+from .facts import LOCKS, Facts, Node
 
 _ENTERS = ("__enter__", "__aenter__", "acquire")
 _LOCKS = re.compile(r"lock|mutex", re.I)  # of native code, on the way to a mutex
-_GETS = (("multiprocessing/queues.py", ("Queue.get", "SimpleQueue.get", "get")),)
 _WAITS = ("input", "queue", "event", "ring")
 
 
@@ -54,7 +45,7 @@ def wanted_by(facts: Facts, edge: Edge) -> list[Node]:
 def gets_for_all(facts: Facts, node: Node) -> bool:
     """Whether a thread receives from a multiprocessing queue, whose own lock it has meanwhile. The queue's producers owe it
     nothing while there are no items."""
-    return any(name in names and path.endswith(end) for path, name in _places(facts, node) for end, names in _GETS)
+    return any(path.endswith(TAKES.file) and last_part(name) in TAKES.functions for path, name in _places(facts, node))
 
 
 def behind(facts: Facts, node: Node) -> set[int]:

@@ -26,11 +26,11 @@ MAY = {
     "torch": {"cpython", "access", "render"},
     "heap": {"cpython", "access", "torch"},
     "kvcache": {"render"},
-    "engines": {"observe", "cpython", "torch", "access", "kvcache"},
+    "engines": {"observe", "cpython", "torch", "access", "kvcache", "primitives"},
     "requests": {"observe", "cpython", "access", "kvcache", "engines"},
     "kernels": READING | {"engines"},
     "stacks": READING | {"engines", "observe", "primitives"},
-    "timeline": {"cpython", "access", "render", "stacks", "observe", "engines"},
+    "timeline": {"cpython", "access", "render", "stacks", "observe", "engines", "primitives"},
     "verdict": READING | {"observe", "engines", "requests", "stacks", "primitives"},
     "control": READING | {"engines", "kernels"},
     "answers": READING

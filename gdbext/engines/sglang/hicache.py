@@ -8,15 +8,12 @@ srt/mem_cache/hiradix_cache.py, unified_radix_cache.py, managers/cache_controlle
 from __future__ import annotations
 
 from ... import log
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import GdbextError
+from ...primitives.table import WAITS
 from ..objects import at, has, optional, settled_frames, thread_in
-from ..sightings import PREFETCH, QUEUE, Keeper, Offload
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
-    from ..sightings import Look
+from ..sightings import PREFETCH, QUEUE, Keeper, Look, Offload
 
 # {main function of a thread: its variable that names the request at which it is}
 THREADS = {
@@ -24,7 +21,6 @@ THREADS = {
     "prefetch_io_aux_func": "operation",
     "prefetch_sync_thread_func": "ack",
 }
-RESTS = ("/queue.py", "/threading.py")
 NEVER_WAITS = "best_effort"  # the policy by which the scheduler takes what has come so far
 OPERATION = 3  # index in an entry of `ongoing_prefetch`
 MAX_PREFETCHES = 4096
@@ -79,7 +75,7 @@ def _threads(rt: Runtime) -> tuple[dict[str, Keeper], list[str]]:
             continue
         frames = rt.frames(thread)
         own = next((f for f in frames if f.function.rpartition(".")[2] == function), None)
-        inner = next((f for f in frames if not f.file.endswith(RESTS)), None)
+        inner = next((f for f in frames if not f.file.endswith(WAITS)), None)
         held = dict(own.locals()).get(variable) if own is not None and inner is not None and inner is not own else None
         name = at(held, "request_id") or at(held, "rid") if held is not None else None
         if name is not None and inner is not None and name.isa("str"):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Sequence
 
 from ...engines import registry
 from ...observe.window import RUNS, STILL
 from ...primitives import table
 from ..closed import turns_in_vain
-from ..facts import Verdict
+from ..facts import Facts, Node, ThreadState, Verdict
 from ..gate import waits_end
 from ..nodes import moves, owed, peers_of
 from ..purpose import aims, ends, others, parked
@@ -18,11 +18,6 @@ from . import requests
 from .chains import roots
 from .rest import at_peace
 from .rings import rests
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..facts import Facts, Node, ThreadState
 
 SHOWN = 4
 

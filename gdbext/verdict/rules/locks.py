@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...stacks import waits
+from ...stacks.waits import Edge
 from .. import gate, turns
-from ..facts import LOCKS, Verdict
+from ..facts import LOCKS, Facts, Node, Verdict
 from ..graph import step
 from ..states import INPUT
 from ..walk import chain_of, outlook
 from ..words import blocked, describe_node, name_of, waiting
 from . import requests
 from .chains import roots
-
-if TYPE_CHECKING:
-    from ...stacks.waits import Edge
-    from ..facts import Facts, Node
 
 CHAIN = (*LOCKS, "GIL", "Thread", "task")
 MINUTES = 600.0  # seconds

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...observe.window import STILL
-from ..facts import Verdict
+from ..facts import Facts, Node, ProcessState, ThreadState, Verdict
 from ..fronts import open_at
 from ..graph import step
 from ..nodes import in_selector, moves, owed, sleeps
@@ -15,10 +13,6 @@ from ..words import name_of
 from . import collectives, fronts, requests
 from .chains import roots
 from .rings import rests
-
-if TYPE_CHECKING:
-    from ..facts import Facts, Node, ProcessState, ThreadState
-
 
 SHOWN = 8
 _HELPERS = ("multiprocessing/resource_tracker.py", "multiprocessing/forkserver.py")
@@ -30,14 +24,15 @@ def idle(facts: Facts) -> Verdict | None:
     """Every main thread rests: its wait can be ended from outside. No other thread and no task waits for something that cannot
     come.
 
-    No exchange is open, no connection waits to be accepted and no bytes of one are unread, at the first sample and at the last.
+    No exchange is open but of requests that the engine's user keeps back, no connection waits to be accepted and no bytes of one
+    are unread, at the first sample and at the last.
 
     If an engine's requests are known and none is open, a server's task that checks the time over and over rests too."""
     nodes = roots(facts)
     known = requests.custody(facts)
-    if not nodes or known or fronts.unserved(facts) or open_at(facts):
+    kept_back, paused = requests.kept_back(facts), requests.paused(facts)
+    if not nodes or known or fronts.unserved(facts) or len(open_at(facts)) > len(kept_back):
         return None
-    paused = requests.paused(facts)
     evidence = paused or (["no request is open"] if known is not None else [])
     kept = requests.kept(facts)
     if kept:
