@@ -344,11 +344,12 @@ def resident_bytes(pid: int) -> int:
         return 0
 
 
-def bytes_read(pid: int) -> int:
-    """Bytes that a process has read so far, from files, pipes and disks; 0 where the kernel does not count them
-    (proc_pid_io(5))."""
+def bytes_moved(pid: int) -> tuple[int, int]:
+    """(bytes that a process has read so far, from files, pipes and disks; bytes that it has written to files and pipes); 0 where
+    the kernel does not count them (proc_pid_io(5))."""
     lines = [line.partition(b":") for line in read_or_empty(pid, "io").splitlines()]
-    return sum(int(number) for name, _, number in lines if name in (b"rchar", b"read_bytes") and number.strip().isdigit())
+    known = {name: int(number) for name, _, number in lines if number.strip().isdigit()}
+    return known.get(b"rchar", 0) + known.get(b"read_bytes", 0), known.get(b"wchar", 0)
 
 
 def wait_channel(pid: int, tid: int) -> str:

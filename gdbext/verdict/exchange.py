@@ -104,7 +104,7 @@ class _Decoder(Reading):
 
 def _fix_process(d: _Decoder, f: ProcessState) -> None:
     f.name, f.pid, f.ancestors = d.name(f.name), d.pid(f.pid), set(map(d.pid, f.ancestors))
-    f.read, f.per_node, f.left_out, f.unsent = int(f.read), int(f.per_node), int(f.left_out), int(f.unsent)
+    f.read, f.wrote, f.per_node, f.left_out, f.unsent = map(int, (f.read, f.wrote, f.per_node, f.left_out, f.unsent))
     f.asker = set(map(d.pid, f.asker))
     f.children = {d.pid(pid): seconds for pid, seconds in f.children.items()}
     f.others = {d.pid(pid): replace(one, pid=d.pid(pid)) for pid, one in f.others.items()}

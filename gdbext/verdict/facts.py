@@ -280,6 +280,7 @@ class ProcessState:
     per_node: int = 0  # ranks of its job on each node, 0 where that is not known
     signals: Sequence[str] = ()  # that it has handlers of its own for
     read: int = 0  # bytes that it read in the window
+    wrote: int = 0  # and wrote
     others: dict[int, Outsider] = field(default_factory=dict)  # {pid: what one did that was not sampled}
     throttled: bool = False  # a quota of CPU time of its control groups was used up in the window
     short: list[str] = field(default_factory=list)  # resources that have run out

@@ -12,7 +12,7 @@ from .. import log
 from ..access.base import Target
 from ..access.cgroups import frozen_by, times_throttled
 from ..access.proc import ProcTarget, process_clock
-from ..access.procfs import bytes_read, is_gone, program_of, read_maps, state_of, wait_channel
+from ..access.procfs import bytes_moved, is_gone, program_of, read_maps, state_of, wait_channel
 from ..access.proctable import ProcTable
 from ..access.ptrace import lasting_stops
 from ..access.retry import settled_counts
@@ -223,7 +223,7 @@ class _Watch:
         self.s, self.rt, self.observer = s, rt, Observer(s.pid, rt)
         self.first: dict[str, Any] = {}
         self.taken = False
-        self.read, self.throttled = bytes_read(s.pid), times_throttled(s.pid)
+        self.moved, self.throttled = bytes_moved(s.pid), times_throttled(s.pid)
         s.window = self.observer.window
 
     def go_on(self) -> None:
@@ -267,7 +267,8 @@ class _Watch:
             _last_calls(self.s)
         before, now = self.first.get("waiting", {}), shortages.waiting(self.s.pid)
         self.s.waiting, self.s.waited = list({**before, **now}.values()), set(before) & set(now)
-        self.s.read, self.s.short = bytes_read(self.s.pid) - self.read, shortages.of_process(self.s.pid)
+        self.s.read, self.s.wrote = (now - was for now, was in zip(bytes_moved(self.s.pid), self.moved))
+        self.s.short = shortages.of_process(self.s.pid)
         self.s.throttled = times_throttled(self.s.pid) > self.throttled
         self.observer.end()
 

@@ -134,8 +134,9 @@ PARKS = {
 }
 
 
-def parked(how, *others):
+def parked(how, *others, wrote=0):
     main = process("a", python("main"), role="", **PARKS[how])
+    main.wrote = wrote
     for tid, one in enumerate(others, 7):
         add(main, tid, "worker", **one)
     return judge([main]).kind
@@ -144,9 +145,10 @@ def parked(how, *others):
 @pytest.mark.parametrize("how", PARKS)
 def test_a_parked_program_is_what_its_threads_do(how):
     waits = {"edge": Edge(("a", 8), "the Event e", "Event", named=True)}
-    assert parked(how, WORKS) == "busy"
-    assert parked(how, WORKS, waits) == "unknown" == parked(how, {"call": Call("nanosleep", seconds=100)})
-    assert parked(how, {**WORKS, "polls": True}) == "unknown"
+    assert parked(how, WORKS, wrote=9) == "busy" == parked(how, {**WORKS, "load": 0.9, "wanted": 0.9})
+    assert parked(how, WORKS, waits, wrote=9) == "unknown" == parked(how, {"call": Call("nanosleep", seconds=100)})
+    assert parked(how, {**WORKS, "polls": True}, wrote=9) == "unknown"
+    assert parked(how, WORKS) == "unknown"  # it may only try again and again
 
 
 def test_who_serves_while_the_main_thread_is_parked_rests():

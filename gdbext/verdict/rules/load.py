@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Sequence
 
 from ...engines import registry
-from ...observe.window import STILL
+from ...observe.window import RUNS, STILL
 from ...primitives import table
 from ..closed import turns_in_vain
 from ..facts import Facts, Node, ThreadState, Verdict
@@ -56,7 +56,8 @@ def busy(facts: Facts) -> Verdict | None:
 
 def _led(facts: Facts, nodes: Sequence[Node]) -> list[ThreadState]:
     """The threads at work of programs whose main threads wait for their end, or are parked; [] where any thread or task waits for
-    what may not come. One whose result, rather than whose end, is awaited may work in vain."""
+    what may not come. One whose result, rather than whose end, is awaited may work in vain, and so may one that hardly runs and
+    from which nothing comes: it may only try again and again."""
     led = list(dict.fromkeys(one for node in nodes for one in aims(facts, node)))
     all_but = [one for f in facts for one in others(f) if not (one in nodes and parked(facts, one))]
     if not all(at_peace(facts, one) for one in [*led, *all_but]):
@@ -64,7 +65,8 @@ def _led(facts: Facts, nodes: Sequence[Node]) -> list[ThreadState]:
     given = owed(facts, [e for e in facts.edges if not ends(facts, e)])
     moving = [t for t in map(facts.thread, led) if t is not None and t.node not in given and moves(facts, t.node)]
     came = {f.name for f in facts for c in f.counters if c.moved and c.what.startswith("items through")}
-    return [t for t in moving if _at_work(facts, t) or t.node[0] in came]
+    wrote = {f.name for f in facts if f.wrote}
+    return [t for t in moving if t.node[0] in came or _at_work(facts, t) and ((t.load or 0) > RUNS or t.node[0] in wrote)]
 
 
 def _givers(facts: Facts, working: Sequence[ThreadState]) -> set[Node]:
@@ -107,6 +109,8 @@ def _at_work(facts: Facts, t: ThreadState) -> bool:
     came = any(c.moved and c.what.startswith("items through") for c in f.counters)
     if not came and any(frame.kind == "python" and frame.file.endswith(table.QUEUES) for frame in t.frames):
         return False  # it asks a queue over and over, and no item comes
+    if t.call is not None and t.call.name == "nanosleep" and not f.wrote and (t.load or 0) <= RUNS:
+        return False  # it naps between its turns, and nothing comes from them: it may only try again and again
     return t.load is None or t.load > STILL or waits_end(t)
 
 

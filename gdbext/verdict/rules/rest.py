@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from ...observe.window import STILL
 from ...stacks.async_waits import LoopState
 from ..facts import Facts, Node, ProcessState, ThreadState, Verdict
 from ..fronts import open_at
 from ..graph import step
-from ..nodes import in_selector, owed, sleeps
+from ..nodes import in_selector, moves, owed, sleeps
 from ..purpose import parked, serves
 from ..walk import outlook
 from ..words import name_of
@@ -70,10 +71,12 @@ def idle(facts: Facts) -> Verdict | None:
             [],
             [*evidence, "all that is open waits for the user, who has paused the engine" if paused else "nothing is owed"],
         )
+    stayed = any(parked(facts, node) for node in nodes)
     others = [t.node for f in facts for t in f.threads[1:] if _counts(f, t)] + [t.node for f in facts for t in f.tasks]
     for node in others:
-        if not at_peace(facts, node) and not (node in nodes and parked(facts, node)):
-            return None
+        t, stays = facts.thread(node), node in nodes and parked(facts, node)
+        if not (stays or at_peace(facts, node)) or t is not None and moves(facts, node) and (t.load or 0) > STILL and stayed:
+            return None  # who is at work is what a program is for whose main thread is parked
     return Verdict("idle", [], [*evidence, "nothing runs, and no thread waits for one that cannot come"])
 
 
