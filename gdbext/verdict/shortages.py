@@ -19,6 +19,7 @@ from ..observe.system_calls import Files, Source
 from ..render.text import size
 
 LEFT = 2  # of a limit: as good as none
+NO_MORE = "it can open no more"
 FULL = 1 << 20  # bytes left of /dev/shm
 LOOKS, LOOK = 3, 0.005  # times, seconds between them: a connection that has just come is taken in by then
 PERIODS = 10  # of a quota's life: fewer tell nothing
@@ -40,8 +41,9 @@ def _descriptors(pid: int) -> Iterator[str]:
     """Shortage of descriptors."""
     held = list(descriptors(pid))
     limit = limit_of(pid, b"Max open files")
-    if limit is not None and len(held) > limit - LEFT:
-        yield f"{len(held)} of {limit} descriptors are open: it can open no more (RLIMIT_NOFILE)"
+    left = limit - sum(number < limit for number, _ in held) if limit is not None else LEFT
+    if left < LEFT:
+        yield f"{len(held)} of {limit} descriptors are open: {f'it can open {left} more' if left else NO_MORE} (RLIMIT_NOFILE)"
 
 
 def waiting(pid: int, looks: int = LOOKS) -> dict[int, Source]:

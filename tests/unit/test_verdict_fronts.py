@@ -125,6 +125,21 @@ def test_a_stuck_thread_of_a_pool_keeps_exchanges_one_at_work_does_not():
     assert judge([server(requests, {"moved": True, "advanced": True, "load": 0.9, "wanted": 0.9})]).kind == "unknown"
 
 
+def test_who_has_no_descriptor_for_a_connection_is_neither_idle_nor_busy():
+    """uvloop takes each that comes and closes it at once; asyncio accepts in vain, over and over."""
+    f = server([])
+    f.tasks, f.threads = [], f.threads[:1]
+    f.short, f.listens = ["30 of 25 descriptors are open: it can open no more (RLIMIT_NOFILE)"], True
+    said = judge([f])
+    assert said.kind == "unknown" and f"s: {f.short[0]}" in said.evidence
+    f.short = ["24 of 25 descriptors are open: it can open 1 more (RLIMIT_NOFILE)"]
+    assert judge([f]).kind == "idle"
+    spins = process("p", python("accept"), role="", moved=True, advanced=True, load=0.5, wanted=0.5)
+    assert judge([spins]).kind == "busy"
+    spins.short, spins.listens = ["7 of 7 descriptors are open: it can open no more (RLIMIT_NOFILE)"], True
+    assert judge([spins]).kind == "unknown"
+
+
 # ---- connections ---------------------------------------------------------------------------------------------------------
 def test_one_connection_that_waits_or_unread_bytes_are_not_idle():
     assert judge([listens()]).kind == "idle"

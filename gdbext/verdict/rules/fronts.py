@@ -9,6 +9,7 @@ from ...requests.model import MOVING
 from ..facts import Facts, Node, ProcessState, ThreadState, Verdict
 from ..fronts import node_of, open_at
 from ..nodes import sleeps
+from ..shortages import NO_MORE
 from ..walk import outlook
 from ..words import describe, describe_node, name_of
 from . import requests
@@ -119,5 +120,10 @@ def front_lines(facts: Facts) -> list[str]:
 
 
 def unserved(facts: Facts) -> bool:
-    """Whether something waits to be taken in."""
-    return any(f.waiting for f in facts)
+    """Whether something waits to be taken in, or would be turned away."""
+    return refuses(facts) or any(f.waiting for f in facts)
+
+
+def refuses(facts: Facts) -> bool:
+    """Whether one that listens can open no more descriptors: it has none for a connection that comes."""
+    return any((f.listens or f.waiting) and any(NO_MORE in line for line in f.short) for f in facts)

@@ -14,7 +14,7 @@ from ..nodes import moves, owed, peers_of
 from ..purpose import aims, ends, others, parked
 from ..walk import outlook
 from ..words import name_of
-from . import requests
+from . import fronts, requests
 from .chains import roots
 from .rest import at_peace
 from .rings import rests
@@ -31,8 +31,8 @@ def busy(facts: Facts) -> Verdict | None:
         return None
     if requests.moving(facts):
         return _engine(facts)
-    if requests.custody(facts) or requests.kept(facts):
-        return None  # requests are open and none moves; or the threads that move only ask whether blocks have been read
+    if requests.custody(facts) or requests.kept(facts) or fronts.refuses(facts):
+        return None  # requests are open and none moves; who moves asks whether blocks have been read, or accepts in vain
     found = [(node, outlook(facts, node)) for node in nodes]
     goes = [node for node, o in found if o.kind == "moves"]
     collecting = [t for f in facts for t in f.threads[:1] if t.collects and t.works and t.node not in owed(facts)]
