@@ -159,9 +159,9 @@ TYPE = Fields(
         head="count",
     ),
     Field("bytes", int, "of the same", head="bytes", draw=lambda r, style: "~" * (not r["exact"]) + size(r["bytes"])),
-    Field("exact", bool, "`bytes` is the sum of sys.getsizeof"),
+    Field("exact", bool, "`bytes` is the sum of sys.getsizeof", head=" ", draw=_untracked),
     Field("tracked", int),
-    Field("untracked", int, "held and not tracked", head=" ", draw=_untracked),
+    Field("untracked", int, "held and not tracked"),
     Field("untracked_bytes", int),
 )
 LENGTH = Field("length", int, head="length")

@@ -13,6 +13,7 @@ from ..engines import targets
 from ..engines.processes import ProcessRef, ranks_of
 from ..engines.spec import SCHEDULERS
 from ..errors import UnstoppableError
+from ..render.fields import NUMBER, REAL, TEXT, Field, Fields
 from ..render.text import Style, escape, table
 from ..render.text import seconds as duration
 from ..requests import meter
@@ -21,12 +22,140 @@ from ..timeline.recording import Frame, ProcessTrack, Recording
 from ..timeline.stalls import Stall
 from ..timeline.step_counter import STEPS
 from ..timeline.torch_trace import Trace
+from .each_node import FAILED
 
 SHOWN, LISTED, SHOWN_STALLS = 12, 100, 20  # functions of text, and of JSON; stalls of text
 
 
 MUCH_DROPPED = 0.1  # part of the looks: the answer says it
 SPARSE = 0.7  # part of the requested samples: with fewer the answer warns
+
+
+def _share(sign: str = "") -> Callable[[float], str]:
+    return lambda part: f"{100 * part:{sign}.1f} %"
+
+
+def _last(values: Sequence[Any]) -> dict[str, Any]:
+    of = [value for _, value in values]
+    return {"first": of[0], "last": of[-1], "least": min(of), "most": max(of)}
+
+
+def _frame(name: str) -> Callable[[Any], Any]:
+    return lambda stall: _place(stall.frame)[name]
+
+
+RECORDED = Fields(
+    Field("label", str, read=lambda p: escape(p.label)),
+    Field("pid", int),
+    Field("threads", int, read=lambda p: len(p.threads)),
+    Field("looks", int, read=lambda p: len(p.begins) - p.splits),
+    Field("samples", int),
+    Field("dropped", int),
+    Field("torn", int, "reads that were thrown away and made again"),
+    Field(
+        "longest_look",
+        float,
+        "from the begin to the end of a look, or of the part of it that was done at one time",
+        "s",
+        lambda p: max((end - begin for begin, end in zip(p.begins, p.ends)), default=0.0),
+        digits=5,
+    ),
+    Field(
+        "longest_gap",
+        float,
+        "between the begins of two",
+        "s",
+        lambda p: max((b - a for a, b in zip(p.begins, p.begins[1:])), default=0.0),
+        digits=5,
+    ),
+    Field("cpu", float, "", "s", digits=3),
+    Field(
+        "counters",
+        dict,
+        "{name: {first, last, least, most}}",
+        read=lambda p: {escape(name): _last(values) for name, values in p.counters.items() if values},
+    ),
+    Field("seconds", float, "", "s", lambda p: p.finish, digits=3),
+)
+PAUSES = Fields(Field("median", float), Field("longest", float), Field("part", float, "of the time"))
+NATIVE = Fields(
+    Field("stops", int, "looks at which threads of it stood still"),
+    Field("pause", PAUSES, "of each such look", "s"),
+    Field("unstopped", int, "stacks that have Python frames alone, as their thread could not be stopped"),
+)
+STALL = Fields(
+    Field("cause", str, "`gc`, `gil`, `loop`, `disk`, `lock`, `spin`, `processor`, `stopped`, `late-rank`"),
+    Field("begin", float, "since the recording began", "s", digits=4),
+    Field("seconds", float, "", "s", lambda s: s.end - s.begin, digits=4),
+    Field("label", str, read=lambda s: escape(s.process.label)),
+    Field("pid", int, read=lambda s: s.process.pid),
+    Field("tid", int, read=lambda s: s.thread.tid),
+    Field("thread", str, read=lambda s: escape(s.thread.name)),
+    Field("function", TEXT, read=_frame("function")),
+    Field("file", TEXT, read=_frame("file")),
+    Field("line", NUMBER, read=_frame("line")),
+    Field("waiting", [str], "ranks that waited for a late one", read=lambda s: [escape(label) for label in s.waiting]),
+    Field("why", TEXT, "it was late", read=lambda s: s.why or None),
+)
+FUNCTION = Fields(
+    Field("self", REAL, "share of the time", head="self", cell=_share()),
+    Field("total", REAL, head="total", cell=_share()),
+    Field("function", str, head="function", cell=str),
+)
+DIFFERENCE = Fields(
+    Field("change", REAL, head="change", cell=_share("+")),
+    Field("before", REAL, "share of the time", head="before", cell=_share()),
+    Field("after", REAL, head="after", cell=_share()),
+    Field("function", str, head=" ", cell=str),
+)
+STEP = Fields(
+    *(f for f in STALL if f.name in ("begin", "seconds", "label", "pid")),
+    Field("ranks", list, "{label, pid, state, part, function, file, line} of each: what it did meanwhile"),
+    Field("late", [str], "ranks that others waited for, the longest first"),
+    Field("stalls", list, "as `stalls`"),
+)
+TRACE = Fields(
+    Field("file", str),
+    Field("began", REAL, "seconds after the epoch"),
+    Field("seconds", float),
+    Field("events", int),
+    Field("rows", list, "{name, category, count, total, self, longest}"),
+)
+MACHINE = Fields(
+    Field("node", str),
+    Field("processes", int),
+    Field("offset", float, "the second on the common time base at which it began"),
+    Field("exact", REAL, "by how much that may be wrong; null: not known"),
+)
+ANSWER = Fields(
+    Field("samples", int, "stacks read"),
+    Field("dropped", int, "those of them that were torn"),
+    Field("rate", Fields(Field("asked", float), Field("reached", float)), "samples a second at each process"),
+    Field("cost", Fields(Field("cpu", float), Field("per_process", float, "share of a processor")), "the recorder's own", "s"),
+    Field("seconds", float),
+    Field("native", bool, "it has native frames"),
+    Field(
+        "processes",
+        [Fields(*RECORDED, Field("native", NATIVE, "with -native"))],
+        "over machines with `node`, as stalls and steps",
+    ),
+    Field("functions", [FUNCTION], "without threads that rest, unless -idle"),
+    Field("resting", int, "threads that were left out for that"),
+    Field("stalls", [STALL]),
+    Field(
+        "beside", [Fields(Field("file", str), Field("events", int), Field("begin", float, "after the recording's"))], "of -with"
+    ),
+    Field("slowest", [STEP], "with -slowest"),
+    Field("without_steps", [str], "with -slowest: those that count none, and whose main thread waited nowhere between two"),
+    Field("differences", [DIFFERENCE], "with -diff"),
+    Field("trace", TRACE, "-read of a trace of torch, alone"),
+    Field("file", TEXT, "the first that was written"),
+    Field("files", [str]),
+    Field("failed", [FAILED]),
+    Field("nodes", [MACHINE], "over several machines"),
+    Field("recording", str, "with -facts; no contract"),
+    Field("began", float, "with -facts; no contract"),
+)
 
 
 def record(
@@ -80,33 +209,6 @@ def record(
 
 def recording_data(rec: Recording, cpu: bool, idle: bool, failed: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The fields of llm-record. `cpu`, `idle`: as for `flame.stacks`."""
-    processes = [
-        {
-            "label": escape(p.label),
-            "pid": p.pid,
-            "threads": len(p.threads),
-            "looks": len(p.begins) - p.splits,
-            "samples": p.samples,
-            "dropped": p.dropped,
-            "torn": p.torn,
-            "longest_look": round(max((e - b for b, e in zip(p.begins, p.ends)), default=0.0), 5),
-            "longest_gap": round(max((b - a for a, b in zip(p.begins, p.begins[1:])), default=0.0), 5),
-            "cpu": round(p.cpu, 3),
-            "counters": {
-                escape(name): {
-                    "first": values[0][1],
-                    "last": values[-1][1],
-                    "least": min(v for _, v in values),
-                    "most": max(v for _, v in values),
-                }
-                for name, values in p.counters.items()
-                if values
-            },
-            "seconds": round(p.finish, 3),
-            **_native(p),
-        }
-        for p in rec.processes
-    ]
     own = flame.stacks(rec, cpu, idle)
     whole = sum(own.values())
     rows = flame.functions(own.items())[:LISTED] if whole else []
@@ -118,7 +220,7 @@ def recording_data(rec: Recording, cpu: bool, idle: bool, failed: Sequence[dict[
         "cost": {"cpu": round(rec.cost, 3), "per_process": round(share, 5)},
         "seconds": round(rec.seconds, 3),
         "native": rec.native,
-        "processes": processes,
+        "processes": [{**RECORDED.data(p), **_native(p)} for p in rec.processes],
         "resting": 0 if idle else flame.resting(rec),
         "functions": [{"function": n, "self": round(s / whole, 5), "total": round(t / whole, 5)} for n, s, t in rows],
         "failed": list(failed),
@@ -162,21 +264,6 @@ def _place(frame: Frame | None) -> dict[str, Any]:
     return {"function": escape(frame.function), "file": escape(frame.file), "line": frame.line}
 
 
-def stall_data(stall: Stall) -> dict[str, Any]:
-    return {
-        "cause": stall.cause,
-        "begin": round(stall.begin, 4),
-        "seconds": round(stall.end - stall.begin, 4),
-        "label": escape(stall.process.label),
-        "pid": stall.process.pid,
-        "tid": stall.thread.tid,
-        "thread": escape(stall.thread.name),
-        **_place(stall.frame),
-        "waiting": [escape(label) for label in stall.waiting],
-        "why": stall.why or None,
-    }
-
-
 def step_data(rec: Recording, shown: Sequence[Stall], begin: float, end: float, process: ProcessTrack) -> dict[str, Any]:
     """A step that took long; `late`: the ranks that others waited for in it, the longest first."""
     ranks = [
@@ -192,7 +279,7 @@ def step_data(rec: Recording, shown: Sequence[Stall], begin: float, end: float, 
         "pid": process.pid,
         "ranks": ranks,
         "late": [escape(s.process.label) for s in late],
-        "stalls": [stall_data(s) for s in inside],
+        "stalls": [STALL.data(s) for s in inside],
     }
 
 
@@ -209,9 +296,8 @@ def recording_text(data: dict[str, Any], style: Style) -> str:
             f"the recorder got no CPU for up to {seen:.2f} s: shorter stalls may be missing; a lower -rate, or -realtime"
         )
     lines += [_pause_text(p) for p in data["processes"] if "native" in p]
-    rows = [[f"{100 * f['self']:.1f} %", f"{100 * f['total']:.1f} %", f["function"]] for f in data["functions"][:SHOWN]]
-    if rows:
-        lines.append(table(rows, ["self", "total", "function"], style, right=("self", "total")))
+    if data["functions"]:
+        lines.append(FUNCTION.table(data["functions"][:SHOWN], style))
     if data["resting"]:
         lines.append(style.dim(flame.left_out(data["resting"])))
     lines += [_stall_text(s, style) for s in data["stalls"][:SHOWN_STALLS]]
@@ -273,9 +359,5 @@ def difference_data(after: dict[Any, float], before: dict[Any, float], files: Se
 
 def difference_text(data: dict[str, Any], style: Style) -> str:
     """The functions whose part changed most."""
-    cells = [
-        [f"{100 * d['change']:+.1f} %", f"{100 * d['before']:.1f} %", f"{100 * d['after']:.1f} %", d["function"]]
-        for d in data["differences"]
-    ]
-    lines = [table(cells[:SHOWN], ["change", "before", "after", ""], style, right=("change", "before", "after"))]
+    lines = [DIFFERENCE.table(data["differences"][:SHOWN], style)]
     return "\n".join(lines + [f"written: {escape(path)}" for path in data["files"]])

@@ -70,6 +70,7 @@ class LlmRecord(Command):
 
     name = "llm-record"
     tool = "record"
+    fields = recordings.ANSWER
     group = "time"
     operand = "[WHAT...]"
     completion = "what"
@@ -177,7 +178,7 @@ class LlmRecord(Command):
         data = recordings.recording_data(rec, args.cpu, args.idle, failed)
         data["files"] = [path for path in args.o if path in written]
         data["file"] = next(iter(data["files"]), None)
-        data["stalls"] = [recordings.stall_data(s) for s in shown]
+        data["stalls"] = [recordings.STALL.data(s) for s in shown]
         data["beside"] = [{"file": t.path, "events": len(t.events), "begin": t.began - rec.began} for t in beside]
         if args.slowest:
             data["slowest"] = [recordings.step_data(rec, shown, *step) for step in steps.slowest(rec, args.slowest)]
