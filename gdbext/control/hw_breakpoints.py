@@ -255,7 +255,7 @@ class HardwareBreakpoint:
 
     def _event(self, spot: Spot, catch: int) -> kernel_events.Event | None:
         process = self.process
-        if not kernel_events.can_be(process.pid, [t.tid for t in process.rt.threads()]):
+        if not kernel_events.can_be(catch, process.pid, [t.tid for t in process.rt.threads()]):
             return None
         try:
             return kernel_events.Event(process.pid, spot, catch, self.stop)

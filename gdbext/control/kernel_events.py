@@ -83,9 +83,10 @@ class Event:
         self.descriptors = {}
 
 
-def can_be(pid: int, tids: list[int]) -> bool:
-    """Whether they may be used in a process, whose `tids` run Python."""
-    return perf_breakpoints.leaves_signal_alone(pid, tids)
+def can_be(number: int, pid: int, tids: list[int]) -> bool:
+    """Whether they may be used at a breakpoint of gdb's list, in a process whose `tids` run Python."""
+    caught = any(one.is_valid() and one.number == number for one in _catches)
+    return caught and perf_breakpoints.leaves_signal_alone(pid, tids)
 
 
 def catch(text: str) -> gdb.Breakpoint | None:
