@@ -3,6 +3,8 @@ process stands in it as it is: whoever shows a message escapes it (render.text.o
 
 from __future__ import annotations
 
+import errno
+
 NO_MORE = "pids.max of a control group or ulimit -u is reached"  # why there is no new process or thread
 
 TYPE_CHECKING = False
@@ -64,3 +66,8 @@ class MissingError(NotFoundError):
 
     def __str__(self) -> str:
         return f"{super().__str__()}{' '.join(self._hint().splitlines())}"
+
+
+def no_process(why: OSError) -> GdbextError:
+    """What to raise where the kernel gives no process."""
+    return GdbextError(f"no process can be started here ({why.strerror})" + (f": {NO_MORE}" if why.errno == errno.EAGAIN else ""))

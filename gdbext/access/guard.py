@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 from .. import log
-from ..errors import NO_MORE, GdbextError, NotFoundError
+from ..errors import GdbextError, NotFoundError, no_process
 from . import own_end, ptrace
 from .background import background_thread
 from .liveness import LivenessMutex
@@ -45,8 +45,8 @@ def find_python() -> str:
                 line, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=10
             )  # -c imports from there
         except (OSError, subprocess.TimeoutExpired) as e:
-            if getattr(e, "errno", None) == errno.EAGAIN:
-                raise GdbextError(f"no process can be started here: {NO_MORE}") from None
+            if isinstance(e, OSError) and e.errno == errno.EAGAIN:
+                raise no_process(e) from None
             continue
         if done.returncode == 0:
             return path

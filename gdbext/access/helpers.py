@@ -4,7 +4,6 @@ work that must end whatever becomes of the process that asked, such as a stop. E
 from __future__ import annotations
 
 import contextlib
-import errno
 import gc
 import os
 import select
@@ -17,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from .. import log, package
-from ..errors import NO_MORE, GdbextError
+from ..errors import no_process
 from . import own_end, ptrace
 from .guard import find_python
 
@@ -165,10 +164,7 @@ def started() -> Iterator[None]:
     try:
         yield
     except OSError as e:
-        why = f"no process can be started here ({e.strerror})"
-        if e.errno == errno.EAGAIN:
-            why += f": {NO_MORE}"
-        raise GdbextError(why) from None
+        raise no_process(e) from None
 
 
 def fork() -> int:

@@ -187,6 +187,12 @@ def loader_breakpoints_out() -> None:
     _State.loader.start()
 
 
+def take_loader_breakpoints_out() -> None:
+    """At a hit of a breakpoint of ours: where hits are many, the thread that looks for them hardly gets to run."""
+    if _State.loader is not None:
+        _State.loader.take_out()
+
+
 def guard_process(pid: int) -> None:
     """Reports to the guard a process that gdb itself attached. If gdb is killed, its debug registers are cleared and it
     runs on."""

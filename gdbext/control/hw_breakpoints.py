@@ -255,7 +255,7 @@ class HardwareBreakpoint:
 
     def _event(self, spot: Spot, catch: int) -> kernel_events.Event | None:
         process = self.process
-        if not kernel_events.can_be(process.pid, [t.tid for t in process.rt.threads()]):
+        if not kernel_events.can_be(catch, process.pid, [t.tid for t in process.rt.threads()]):
             return None
         try:
             return kernel_events.Event(process.pid, spot, catch, self.stop)
@@ -290,6 +290,7 @@ class HardwareBreakpoint:
         if not self.alive or gdb.selected_inferior().num != self.process.inferior.num:
             return False  # the same address in another process
         self.process.protection.keep()
+        attached_processes.take_loader_breakpoints_out()
         if self.process.renewal is not None:
             self.process.renewal.end(disarm=True)
             self.process.renewal = None

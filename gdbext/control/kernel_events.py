@@ -7,8 +7,10 @@ that is killed leaves no register armed, and no trap that ends the process.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import resource
 from typing import Any, Callable
 
 import gdb
@@ -36,8 +38,11 @@ class Event:
         self.pid, self.spot, self.number, self.reached = pid, spot, number, reached
         self.descriptors: dict[int, int] = {}  # by thread
         self._enabled = True
+        tids = ptrace.tids(pid)
+        if len(_events) + len(tids) > resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:
+            raise OSError(errno.EMFILE, "gdb needs descriptors too")
         try:
-            for tid in ptrace.tids(pid):
+            for tid in tids:
                 self.add(tid)
         except BaseException:
             self.delete()
@@ -78,9 +83,10 @@ class Event:
         self.descriptors = {}
 
 
-def can_be(pid: int, tids: list[int]) -> bool:
-    """Whether they may be used in a process, whose `tids` run Python."""
-    return perf_breakpoints.leaves_signal_alone(pid, tids)
+def can_be(number: int, pid: int, tids: list[int]) -> bool:
+    """Whether they may be used at a breakpoint of gdb's list, in a process whose `tids` run Python."""
+    caught = any(one.is_valid() and one.number == number for one in _catches)
+    return caught and perf_breakpoints.leaves_signal_alone(pid, tids)
 
 
 def catch(text: str) -> gdb.Breakpoint | None:

@@ -94,12 +94,16 @@ class LoaderBreakpoints:
                 with contextlib.suppress(OSError):
                     self._watched[pid] = _Watched(pid, places)
 
-    def _watch(self) -> None:
+    def take_out(self) -> None:
+        """Takes those out that gdb has planted meanwhile."""
         trap = recovery.BREAKPOINTS[ptrace.MACHINE]
+        with self._lock:
+            for one in self._watched.values():
+                one.take_out(trap)
+
+    def _watch(self) -> None:
         while not self._done.wait(SOON if time.monotonic() - self._resumed < LONG else EVERY):
-            with self._lock:
-                for one in self._watched.values():
-                    one.take_out(trap)
+            self.take_out()
 
 
 def wanted() -> bool:
