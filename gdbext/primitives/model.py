@@ -73,7 +73,7 @@ class Primitive:
     @property
     def is_async(self) -> bool:
         """Whether asyncio tasks wait at it."""
-        return self.kind.startswith("asyncio.")
+        return self.kind.startswith("asyncio.") or "/asyncio/" in self.file
 
     def way_of(self, path: str, function: str) -> Way | None:
         """The way in which a frame of `function` in the file at `path` waits; None where it does not wait."""
