@@ -343,17 +343,10 @@ def _descriptor(task: TaskState) -> int:
     """The socket or pipe that a task reads from or writes to through asyncio's streams or sock_* calls; -1 for none. A transport
     of a socket has `_sock_fd`, one of a pipe `_fileno` (asyncio/selector_events.py, unix_events.py)."""
     for frame in task.python[:4]:
-        if not path_of(frame).endswith(("asyncio/streams.py", "asyncio/selector_events.py")):
-            continue
-        own = dict(frame.locals())
-        try:
-            if path_of(frame).endswith("streams.py"):
-                fields = dict(own["self"].attr("_transport").fields())
-                found = fields.get("_sock_fd") or fields["_fileno"]
-                return int(found.integer())
-        except (GdbextError, KeyError, AttributeError) as e:
-            log.passed_over(e)
-            continue
+        if path_of(frame).endswith("asyncio/streams.py"):
+            with log.passing_over(GdbextError, KeyError, AttributeError):
+                fields = dict(dict(frame.locals())["self"].attr("_transport").fields())
+                return int((fields.get("_sock_fd") or fields["_fileno"]).integer())
     return -1
 
 
