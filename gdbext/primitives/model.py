@@ -83,6 +83,16 @@ class Primitive:
         return next((way for way in self.ways if name == way.name or name in way.also), None)
 
 
+class Native(NamedTuple):
+    """A wait in native code. `function`: a pattern of the C function in which its waiters stand; `kind`: of its edges; `what`
+    they wait for, with the address in braces where they wait on one; `note`: who ends it."""
+
+    function: str
+    kind: str
+    what: str
+    note: str
+
+
 class Guard(NamedTuple):
     """A lock inside a primitive: of the objects of the library's `file` it is the attribute `lock`, and whoever is in one of the
     `functions` keeps it there."""

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ..stacks.waits import Edge
 
 LOCKS = (*table.LOCKS, "mutex", "rwlock")
-NATIVE = ("condition", "barrier", "once", "guard", "native")  # waits in native code: of none is it known all that could end it
 Node = Any
 
 

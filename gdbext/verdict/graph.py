@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from ..engines import shm_rings
 from ..observe.system_calls import Call
 from ..observe.window import STILL
+from ..primitives.table import OF_NATIVE_CODE
 from ..stacks import ray_actors
 from ..stacks.async_waits import RUNNABLE
 from . import jobs, patterns
 from .closed import closed, who_may
-from .facts import LOCKS, NATIVE
+from .facts import LOCKS
 from .nodes import (
     SELECTS,
     asks_only,
@@ -364,7 +365,7 @@ def _of_edge(facts: Facts, edge: Edge, every: bool, said: str) -> Step:
         pid = edge.unread[0] if edge.unread else 0
         return Step(said, (), End(None, UNKNOWN, edge.note, pid, kind="answer" if edge.outside else ""))
     if edge.orphan and not (edge.shared and f is not None and f.signals):
-        return Step(said, (), End(None, ENDED, edge.note, kind="" if edge.kind in (*LOCKS, *NATIVE) else "nobody"))
+        return Step(said, (), End(None, ENDED, edge.note, kind="" if edge.kind in (*LOCKS, *OF_NATIVE_CODE) else "nobody"))
     if (every or edge.every) and edge.candidates:
         return Step(said, edge.candidates, None, True, not edge.doubted)
     if edge.kind == "Value" and f is not None:  # in memory that its children share
@@ -390,13 +391,13 @@ def _no_one(facts: Facts, f: ProcessState | None, edge: Edge, said: str) -> Step
         gone = f"{', '.join(edge.ended[:4])}, which could have ended that, has ended"
         if f is not None and callers(f) and not f.role:
             return _unknown(said, f"{gone}; {who_may(facts, f, edge.waiter)}", "nobody")
-        return Step(said, (), End(None, ENDED, gone, kind="" if edge.kind in NATIVE else "nobody"))
+        return Step(said, (), End(None, ENDED, gone, kind="" if edge.kind in OF_NATIVE_CODE else "nobody"))
     if edge.kind == "File":
         return _unknown(said, edge.note, "nobody")
     if edge.kind == "Future":
         return _unknown(said, f"no frame that was read has it: work queued in a loop or pool is in no frame{note}", "nobody")
     may = who_may(facts, f, edge.waiter) if f is not None else "its process was not read"
-    if may and edge.kind in NATIVE:
+    if may and edge.kind in OF_NATIVE_CODE:
         return _unknown(said, "; ".join(filter(None, (edge.note, may))))
     if may:
         return _unknown(said, f"no Python frame that was read names it{note}; {may}", "nobody")

@@ -38,7 +38,7 @@ BUDGET = {
     "requests": 1832,
     "session": 2604,
     "setup": 1209,
-    "stacks": 5313,
+    "stacks": 5079,
     "timeline": 3128,
     "torch": 5724,
     "verdict": 5900,
@@ -53,7 +53,7 @@ GROWN = [
     ("api", 1674, "the library: its nouns, and the one place that says which processes are meant, which left session"),
     ("cpython", 76, "one table of what differs between minors, one machine for bytecode"),
     ("observe", 35, "a base class of what takes samples; the guard against torn clocks"),
-    ("primitives", 267, "the table of what threads wait on; its rows leave stacks, cpython and verdict"),
+    ("primitives", 316, "the table of what threads wait on; its rows leave stacks, cpython, timeline and verdict"),
     ("render", 188, "one declaration of a field: JSON, table, merge, schema, documentation"),
     ("verdict", 19, "one graph of waits; doubts are a fold over it"),
 ]
