@@ -156,7 +156,7 @@ def _meant(name: str) -> str:
     """` (llm-ranks?)`: what a word that is no command may have been meant for; "" where nothing is near."""
     import difflib
 
-    near = ["llm guide"] if name == "guide" else difflib.get_close_matches(name, [*table.COMMANDS, *SETUP], 2, 0.8)
+    near = ["llm guide"] if name == "guide" else difflib.get_close_matches(name, [*table.names(), *SETUP], 2, 0.8)
     return f" ({' or '.join(near)}?)" if near else ""
 
 
@@ -172,13 +172,13 @@ def main(words: list[str]) -> int:
 
         print(f"gdbext {__version__}")
         return 0
-    if name not in table.COMMANDS and name not in SETUP and f"llm-{name}" in table.COMMANDS:
+    if name not in table.names() and name not in SETUP and f"llm-{name}" in table.names():
         name = f"llm-{name}"  # python -m gdbext stacks
     as_json = any(w in ("-json", "--json") for w in rest)
     try:
         if name in SETUP:
             return _setup(name, rest)
-        if name not in table.COMMANDS:
+        if name not in table.names():
             meant = _meant(name)
             raise GdbextError(f"there is no command {name!r}{meant}; {package.how()} --help lists them")
         entry = table.entry(name)

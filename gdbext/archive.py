@@ -5,12 +5,9 @@ from __future__ import annotations
 import io
 import os
 import zipfile
+from typing import Mapping
 
 from . import package
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SHEBANG = b"#!/usr/bin/env python3\n"
 MAIN = b"""import sys

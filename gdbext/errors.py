@@ -15,6 +15,7 @@ class GdbextError(Exception):
 
     final = False  # whether `access.retry` has found that reading again does not help
     spent = 0.0  # seconds of the budget that `access.retry` spent on it
+    status: int | None = None  # the exit status outside gdb, None for that of any error
 
     def __str__(self) -> str:
         return " ".join(super().__str__().splitlines())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import os
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence, TypeVar
 
 from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
@@ -18,13 +18,10 @@ from .model import DELETED, PAGE, Mapping, Module, NativeFrame, ReadLog, Thread
 from .unwind import Unwinder
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterable, Sequence, TypeVar
-
     from .device_memory import DeviceMemory
     from .model import Registers
     from .retry import Budget
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 MAX_READ = 1 << 32  # one read never asks for more: a length that came out of a hostile process
 MAX_IMAGE = 1 << 30

@@ -6,19 +6,16 @@ Sources: DWARF 4 chapter 6.4, LSB "Exception Frames" (.eh_frame, .eh_frame_hdr),
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Tuple, Union
 
 from .. import log
 from ..errors import GdbextError, NotFoundError
-from .elf import PT_GNU_EH_FRAME
+from .elf import PT_GNU_EH_FRAME, Elf
 
 if TYPE_CHECKING:
-    from typing import Tuple, Union
-
-    from .elf import Data, Elf
-
-    Operand = Union[int, bytes]
-    Rule = Tuple[str, Operand]
+    from .elf import Data
+Operand = Union[int, bytes]
+Rule = Tuple[str, Operand]
 
 MASK = (1 << 64) - 1
 OMITTED = 0xFF  # DW_EH_PE_omit

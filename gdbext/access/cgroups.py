@@ -9,13 +9,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from typing import TYPE_CHECKING
+from typing import Sequence
 
 from .. import log
 from .procfs import task_ids, wait_channel
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 V2 = ""  # the name of version 2's one hierarchy
 # The files that say whether a group is frozen: first for the group that was frozen itself, then for those below it.

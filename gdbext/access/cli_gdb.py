@@ -8,16 +8,13 @@ refuses a value with a control character. tests/unit/test_gdb_commands.py finds 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Any, Callable, TypeVar
 
 import gdb
 
 from ..errors import GdbextError
 
-if TYPE_CHECKING:
-    from typing import Any, Callable, TypeVar
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 

@@ -10,15 +10,12 @@ import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import Any, Sequence
 
 from .. import log, package
 from ..errors import GdbextError
 from . import collector, helpers, own_end, ptrace
 from .guard import find_python
-
-if TYPE_CHECKING:
-    from typing import Any, Sequence
 
 MODULE = "gdbext.access.collector"
 

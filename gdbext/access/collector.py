@@ -23,11 +23,12 @@ import json
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from .. import log
 from ..errors import GdbextError, NotFoundError
 from . import core_writer, identity, loaded, namespaces, ptrace, redaction, resident, room, secrets
+from .base import Target
 from .holder import LONGEST
 from .model import PAGE, Mapping, ReadLog, Thread
 from .proc import ProcTarget, boot_id, process_clock
@@ -38,12 +39,8 @@ from .stopper import Stop, Stopper
 from .working_set import MAX_PAGES, Copy, Recorder
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Sequence
-
-    from .base import Target
-
-    Reader = Callable[[Target], str]
     Kept = Callable[[Target], tuple[list[bytes], list[bytes], set[bytes], list[tuple[int, int, int]]]]
+Reader = Callable[[Target], str]
 
 READY = b"r"
 ROUNDS = 3

@@ -12,17 +12,12 @@ import itertools
 import json
 import os
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Mapping as Dict
+from typing import Any, Iterator, Sequence
 
 from ..errors import GdbextError
 from . import elf
-from .model import PAGE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping as Dict
-    from typing import Any, Iterator, Sequence
-
-    from .model import Mapping
+from .model import PAGE, Mapping
 
 NOTE, NOTE_TYPE, VERSION = b"GDBEXT", 1, 1
 PR_PID, PR_REGISTERS = 32, 112  # offsets in elf_prstatus, the same on both architectures

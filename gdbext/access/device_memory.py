@@ -6,12 +6,9 @@ says so."""
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import Callable
 
 from ..errors import GdbextError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 BYTES, SECONDS = 1 << 30, 30.0  # of one question; cuda-gdb's own speed is not known beforehand
 STOP_BYTES, STOP_SECONDS = 1 << 28, 5.0  # of one stop of a breakpoint that reads values each time

@@ -13,18 +13,15 @@ import bisect
 import os
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import Any, Iterator, Sequence, Tuple, Union
 
 from .. import log
 from ..errors import GdbextError, NotFoundError
 from . import file_kinds, files, kept_symbols
 
-if TYPE_CHECKING:
-    from typing import Any, Iterator, Sequence, Tuple, Union
-
-    Data = Union[bytes, files.FileBytes]
-    SymbolTable = Tuple[int, int, int, int]  # symbols' file offset, count, strings' file offset, size
-    SectionHead = Tuple[str, int, int, int, int, int, int, int]
+Data = Union[bytes, files.FileBytes]
+SymbolTable = Tuple[int, int, int, int]  # symbols' file offset, count, strings' file offset, size
+SectionHead = Tuple[str, int, int, int, int, int, int, int]
 
 PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_GNU_EH_FRAME = 1, 2, 4, 0x6474E550
 ET_CORE = 4

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping as Dict
+from typing import Iterable, Sequence
 
 from ..errors import FaultError, NotFoundError
 from .base import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping as Dict
-    from typing import Iterable, Sequence
-
-    from .model import Mapping, Module, Thread
+from .model import Mapping, Module, Thread
 
 
 class FakeTarget(Target):

@@ -10,13 +10,10 @@ import os
 import re
 import struct
 import time
-from typing import TYPE_CHECKING, overload
+from typing import Any, BinaryIO, Iterator, overload
 
 from ..errors import GdbextError, NotFoundError
 from . import in_root
-
-if TYPE_CHECKING:
-    from typing import Any, BinaryIO, Iterator
 
 MAX_SOURCE = 8 << 20  # bytes of a source file that are read
 ANSWER = 1.0  # seconds that a file server is waited for

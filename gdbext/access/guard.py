@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .. import log
 from ..errors import NO_MORE, GdbextError, NotFoundError
@@ -20,9 +20,6 @@ from . import own_end, ptrace
 from .background import background_thread
 from .liveness import LivenessMutex
 from .procfs import descriptors
-
-if TYPE_CHECKING:
-    from typing import Any
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guard_process.py")
 ANSWER = 20.0  # seconds that the guard may take to answer

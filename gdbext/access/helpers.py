@@ -14,7 +14,7 @@ import struct
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from .. import log, package
 from ..errors import NO_MORE, GdbextError
@@ -23,7 +23,6 @@ from .guard import find_python
 
 if TYPE_CHECKING:
     import subprocess
-    from typing import Any, Callable, Iterator
 
 LENGTH = struct.Struct("<I")
 LOOK = 0.2  # seconds between two looks at a process that is waited for

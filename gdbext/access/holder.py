@@ -13,15 +13,11 @@ import functools
 import json
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import Any, Callable, Collection, Iterator
 
 from .. import log
 from ..errors import GdbextError, NotFoundError, UnstoppableError
 from . import cgroups, helpers, own_end, ptrace, stop_nothing
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from typing import Any, Callable, Iterator
 
 MODULE = "gdbext.access.holder"
 LIMIT = 0.05  # seconds that threads are paused at most, from the first one on, whatever becomes of the reader

@@ -10,16 +10,14 @@ build give wrong functions that look certain. So a file counts only when somethi
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Iterator
 
 from .. import log
 from ..errors import GdbextError
 from . import elf as elf_format
+from .elf import Elf
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .elf import Elf
     from .model import Memory
 
 SAME, OTHER, UNKNOWN = "same", "other", "unknown"

@@ -11,24 +11,22 @@ import errno
 import os
 import stat
 import struct
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..errors import NotFoundError
 
-if TYPE_CHECKING:
-    from typing import Protocol
 
-    class Folder(Protocol):
-        """Where a walk stands inside a root."""
+class Folder(Protocol):
+    """Where a walk stands inside a root."""
 
-        def enter(self, name: str) -> str | None:
-            """Goes to `name`; where that is a symbolic link the walk stays where it is, and what the link says is returned."""
+    def enter(self, name: str) -> str | None:
+        """Goes to `name`; where that is a symbolic link the walk stays where it is, and what the link says is returned."""
 
-        def leave(self) -> None:
-            """Goes to the folder above; the root's is the root."""
+    def leave(self) -> None:
+        """Goes to the folder above; the root's is the root."""
 
-        def to_root(self) -> None:
-            """Goes back to the root."""
+    def to_root(self) -> None:
+        """Goes back to the root."""
 
 
 _OPENAT2 = 437  # the same number on every architecture

@@ -17,14 +17,11 @@ import binascii
 import os
 import re
 import stat
-from typing import TYPE_CHECKING
+from typing import Iterable, Iterator
 
 from .. import log
 from ..errors import GdbextError
 from . import elf, kept_symbols
-
-if TYPE_CHECKING:
-    from typing import Iterable, Iterator
 
 MOST_BYTES = 512 << 20  # of all indexes of one gdb; the oldest go
 SUFFIX, SUM = ".gdb-index", ".sum"

@@ -16,18 +16,15 @@ import json
 import os
 import re
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Tuple
 
 from .. import log, package
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterable, Tuple
-
     from .elf import Elf
-
-    Named = Dict[int, str]
-    Places = Dict[int, Tuple[str, int]]
+Named = Dict[int, str]
+Places = Dict[int, Tuple[str, int]]
 
 MOST_ANSWERS = 4096  # of a library; one with more starts anew, with the results of the last command
 MOST_BYTES = 1 << 20  # of its file

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterable
 
 import gdb
 
@@ -21,8 +21,6 @@ from .procfs import parse_maps, read_maps
 from .unwind import NUMBERS, PC
 
 if TYPE_CHECKING:
-    from typing import Iterable
-
     from .model import Registers
 
 REGISTERS = {arch: names if PC[arch] in names else names + [PC[arch]] for arch, names in NUMBERS.items()}

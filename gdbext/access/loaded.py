@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import TYPE_CHECKING, Iterator
+from typing import TYPE_CHECKING, Callable, Iterator
 
 from .. import log
 from ..errors import FaultError, GdbextError
 from . import elf
 
 if TYPE_CHECKING:
-    from typing import Callable
-
     from .snapshot import CoreFileTarget
-
-    Read = Callable[[int, int], bytes]
+Read = Callable[[int, int], bytes]
 
 MAX_LIBRARIES = 4096
 MAX_TAGS = 256

@@ -13,12 +13,9 @@ import os
 import re
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import Callable, Iterable, Iterator
 
 from ..errors import GdbextError
-
-if TYPE_CHECKING:
-    from typing import Callable, Iterable, Iterator
 
 KERNEL_PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes of one pagemap entry
 _PRESENT, _SWAPPED, _FILE_OR_SHARED, _GUARD = 1 << 7, 1 << 6, 1 << 5, 1 << 2  # in the upper byte of an entry

@@ -12,17 +12,14 @@ everything is stored that the callee may read. Sources: Arm Architecture Referen
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Callable, Dict, NamedTuple, Optional
 
 from ..errors import GdbextError
 from . import a64, x86
 from .a64 import signed
 from .cfi import MASK
 
-if TYPE_CHECKING:
-    from typing import Callable, Dict, Optional
-
-    Values = Dict[int, Optional[int]]  # by the number of a register; None: not known
+Values = Dict[int, Optional[int]]  # by the number of a register; None: not known
 
 LONGEST, MOST = 100, 16  # instructions of a way, and ways
 X86_64 = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", *(f"r{n}" for n in range(8, 16)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import TYPE_CHECKING
+from typing import BinaryIO, Sequence
 
 from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
@@ -19,10 +19,6 @@ from .model import Mapping, Module, Thread
 from .pagemap import Presence
 from .permission import permission_hint
 from .procfs import parse_maps, read_maps, read_proc, read_stat, task_ids
-
-if TYPE_CHECKING:
-    from typing import BinaryIO, Sequence
-
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _RUNS = re.compile(rb"\x01(?:\x00{0,15}\x01)*").finditer

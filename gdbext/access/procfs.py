@@ -11,17 +11,14 @@ import functools
 import os
 import re
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Callable, Iterator, NamedTuple, TypeVar
 
 from .. import log
 from ..errors import GdbextError, LayoutError, NotFoundError
 from .model import Mapping
 from .permission import permission_hint
 
-if TYPE_CHECKING:
-    from typing import Callable, Iterator, TypeVar
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 try:
     TICKS = os.sysconf("SC_CLK_TCK")  # a second

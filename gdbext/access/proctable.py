@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import Any, Callable, Iterator, TypeVar
 
 from . import secrets
 from .procfs import TICKS, parse_stat, state_of, status_field, uptime
 
-if TYPE_CHECKING:
-    from typing import Any, Callable, Iterator, TypeVar
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 MAX_CMDLINE = 1 << 16  # a title or the head of an argv; longer ones are cut
 MAX_FILE = 1 << 22
@@ -181,6 +178,14 @@ class Process:
                         break
             i += 1
         return ("script", words[i], words[i + 1 :]) if i < len(words) else None
+
+    @property
+    def called(self) -> str:
+        """What people call it: `serve.py`, `-m vllm`, its own title, else its name."""
+        found = self.program()
+        if found is None or found[0] == "code":
+            return self.title if self.single and " " not in self.title.strip() and "/" not in self.title else self.comm
+        return f"-m {found[1]}" if found[0] == "module" else os.path.basename(found[1])
 
     @property
     def is_spawned(self) -> bool:

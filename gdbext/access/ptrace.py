@@ -12,15 +12,12 @@ import errno
 import os
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import Any, Callable, Iterable, Sequence
 
 from .. import log
 from ..errors import GdbextError, NotFoundError, UnstoppableError
 from . import procfs
 from .permission import permission_hint
-
-if TYPE_CHECKING:
-    from typing import Any, Callable, Iterable, Sequence
 
 CONT, DETACH = 7, 17
 GETREGSET, SETREGSET, SEIZE, INTERRUPT = 0x4204, 0x4205, 0x4206, 0x4207

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import bisect
-from typing import TYPE_CHECKING
+from typing import Iterable, Sequence
 
 from . import ptrace
-from .model import PAGE
-
-if TYPE_CHECKING:
-    from typing import Iterable, Sequence
-
-    from .model import Mapping
+from .model import PAGE, Mapping
 
 STACK_BYTES = 256 << 10  # of each thread's stack, from the stack pointer up
 RED_ZONE = 128  # below it: System V ABI x86-64, 3.2.2

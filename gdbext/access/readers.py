@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from .. import log
 from ..errors import GdbextError, NotFoundError
 from .files import open_regular
 from .procfs import read_proc, status_field
-
-if TYPE_CHECKING:
-    from typing import BinaryIO
 
 
 class User(NamedTuple):

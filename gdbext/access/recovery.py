@@ -14,7 +14,7 @@ import signal
 import stat
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import Callable, Container
 
 from .. import log
 from ..errors import GdbextError
@@ -23,9 +23,6 @@ from .debug_registers import clear_debug_registers
 from .model import PAGE
 from .procfs import parse_maps, read_or_empty, read_proc, read_stat, read_syscall, status_field
 from .resident import spans
-
-if TYPE_CHECKING:
-    from typing import Callable, Container
 
 WATCH = 2.0  # seconds for which a released process is watched for a stop that was still on its way
 BREAKPOINTS = {"x86_64": b"\xcc", "aarch64": b"\x00\x00\x20\xd4"}  # int3, brk #0

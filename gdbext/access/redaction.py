@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING
+from typing import Iterable, Iterator, MutableMapping
 
 from .model import PAGE
-
-if TYPE_CHECKING:
-    from typing import Iterable, Iterator, MutableMapping
 
 PIECE = 16  # characters: the size of a vector register
 MIN_DISTINCT = 5  # bytes of a piece that are not alike

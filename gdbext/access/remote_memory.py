@@ -11,7 +11,7 @@ import errno
 import mmap
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Sequence
 
 from .. import log
 from ..errors import FaultError, GdbextError
@@ -19,8 +19,6 @@ from .background import background_thread
 from .ptrace import IOV_MAX, Iovec, libc
 
 if TYPE_CHECKING:
-    from typing import Any, Iterable, Iterator, Sequence
-
     from .proc import ProcTarget
 
 FIRST_SIZE = 1 << 16  # bytes of a BulkReader's buffer, at first

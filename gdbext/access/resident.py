@@ -12,17 +12,12 @@ import bisect
 import itertools
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import Iterator, Sequence
 
 from .. import log
 from ..errors import GdbextError
 from . import pagemap, remote_memory
-from .model import PAGE
-
-if TYPE_CHECKING:
-    from typing import Iterator, Sequence
-
-    from .model import Mapping
+from .model import PAGE, Mapping
 
 CHUNK = 1 << 16  # pagemap entries (256 MiB of addresses, with pages of 4 KiB) that are read at once
 IS_MMAPPED, SIZE_BITS = 2, 7

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Callable, Hashable, Sequence, TypeVar
 
 from .. import log
 from ..errors import ContradictionError, GdbextError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Hashable, Sequence, TypeVar
-
     from .base import Target
-
-    T = TypeVar("T")
-    K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 SECONDS = 5.0  # no read is repeated for longer, if that was time for TRIES
 TRIES = 5  # on a machine at full load one read may take seconds: it always has so many, in at most SLOWER times as long

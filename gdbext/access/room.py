@@ -9,13 +9,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterator
 
 from ..errors import GdbextError
 from . import cgroups
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SPARE_DISK = 256 << 20  # bytes that a snapshot leaves free
 OPEN = "/proc/self/fd/"  # the name of a file that was given open, and may have no other

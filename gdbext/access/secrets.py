@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Iterable, Iterator
 
 from .. import log
 from ..errors import GdbextError
+from .model import Mapping
 from .procfs import parse_stat
 from .secret_text import as_variable, looks_secret, password_in, spans
 from .secret_text import is_secret_name as is_secret_name
 
 if TYPE_CHECKING:
-    from typing import Iterable, Iterator
-
     from .base import Target
-    from .model import Mapping
 
 MAX_VARIABLES = 10_000
 MIN_VALUE, MAX_VALUE = 6, 16 << 10  # bytes: shorter ones would blank words that mean nothing

@@ -8,17 +8,15 @@ can be walked from them alone. The number of times that it got a CPU shows wheth
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from .. import log
 from ..errors import GdbextError
 from . import ptrace
+from .holder import Holder
+from .proc import ProcTarget
 from .procfs import read_or_empty
 from .unwind import Unwinder
-
-if TYPE_CHECKING:
-    from .holder import Holder
-    from .proc import ProcTarget
 
 # CPU seconds for walking stacks before a stop, and more for each thread; a thread that is not reached in them is stopped. A walk
 # takes 0.3 ms. The clock is no bound: on a machine at full load most threads would be stopped, which takes longer.

@@ -9,7 +9,7 @@ import bisect
 import os
 import signal
 import struct
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import Any, Iterable, NamedTuple, cast
 
 from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
@@ -19,10 +19,6 @@ from .core_writer import NOTE, NOTE_TYPE, PR_PID, PR_REGISTERS, PSINFO_ARGS, PSI
 from .model import DELETED, PAGE, Mapping, Thread
 from .proc import boot_id, process_root
 from .procfs import parse_maps
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
 
 PAC_MASK = struct.Struct("<QQ")  # of pointers to data, of those to code: struct user_pac_mask
 MAX_PATH = 1 << 20

@@ -13,13 +13,10 @@ import errno
 import os
 import signal
 import struct
-from typing import TYPE_CHECKING
+from typing import Sequence
 
 from ..errors import GdbextError
 from . import ptrace
-
-if TYPE_CHECKING:
-    from typing import Sequence
 
 WHY = "-unstopped"  # the reason that a copy gives for what it is
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*

@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable, Iterator, Sequence
 
 from .. import log
 from ..errors import UnstoppableError
 from . import ptrace
 from .holder import LONGEST, Held, Holder, before_others
-from .model import PAGE
+from .model import PAGE, Mapping
 from .pagemap import Presence
+from .proc import ProcTarget
 from .procfs import maps_text, parse_maps
 from .ranges import joined, stack_ranges
 from .remote_memory import ReadBuffer
+from .resident import Growth
 from .sleepers import Sleeper, Sleepers
 
 if TYPE_CHECKING:
-    from typing import Callable, Iterator, Sequence
-
-    from .model import Mapping
-    from .proc import ProcTarget
-    from .resident import Growth
-
     Ranges = Sequence[tuple[int, int]]  # (address, size)
 
 

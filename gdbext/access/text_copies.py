@@ -4,7 +4,7 @@ lies between two pieces of the file and has the file's bytes."""
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Iterator
 
 from .. import log
 from ..errors import GdbextError
@@ -12,8 +12,6 @@ from . import files
 from .model import PAGE, Mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from .base import Target
 
 ANONYMOUS = ("", "/anon_hugepage (deleted)")

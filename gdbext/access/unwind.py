@@ -10,21 +10,18 @@ from __future__ import annotations
 import operator
 import os
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable, Dict, Optional, Tuple
 
 from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import made_code
 from .cfi import MASK, Cursor, Row, table_of
-from .model import Module, NativeFrame
+from .model import Mapping, Module, NativeFrame
 
 if TYPE_CHECKING:
-    from typing import Callable, Dict, Optional, Tuple
-
-    from .model import Mapping, Memory, Registers
-
-    Values = Dict[int, int]  # register values by DWARF number
-    Place = Tuple[Optional[Module], str, Optional[Row]]  # known facts of a pc: the module, the function's name, its row
+    from .model import Memory, Registers
+Values = Dict[int, int]  # register values by DWARF number
+Place = Tuple[Optional[Module], str, Optional[Row]]  # known facts of a pc: the module, the function's name, its row
 
 # register names by DWARF number; the one for the return address is the caller's pc
 NUMBERS = {

@@ -4,17 +4,12 @@ the copy."""
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import Sequence
 
 from ..errors import FaultError
 from .base import Target
-from .model import PAGE, ReadLog
+from .model import PAGE, Mapping, ReadLog, Thread
 from .proc import ProcTarget
-
-if TYPE_CHECKING:
-    from typing import Sequence
-
-    from .model import Mapping, Thread
 
 MAX_PAGES = 1 << 14
 

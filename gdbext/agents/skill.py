@@ -10,7 +10,7 @@ import sys
 from .. import package
 from ..access.files import open_regular
 from ..commands import table
-from ..commands.guide import GUIDE
+from ..commands.guide import topics
 from ..errors import GdbextError
 from ..render.files import may_write
 from ..render.files import write as write_file
@@ -57,9 +57,9 @@ def how() -> str:
 
 def pages() -> dict[str, str]:
     """{name of the file: its text}"""
-    rows = [f"| {text.splitlines()[0]} | [{topic}](guide/{topic}.md) |" for topic, text in GUIDE.items()]
+    rows = [f"| {text.splitlines()[0]} | [{topic}](guide/{topic}.md) |" for topic, text in topics().items()]
     found = {"SKILL.md": HEAD.format(mark=MARK, how=how(), topics="\n".join(rows))}
-    for topic, text in GUIDE.items():
+    for topic, text in topics().items():
         first, _, rest = text.partition("\n")
         found[f"guide/{topic}.md"] = f"{MARK}\n\n# {first}\n\n```text\n{rest}\n```\n"
     parts = [MARK, "\n\n# Commands\n"]

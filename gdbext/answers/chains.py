@@ -1,20 +1,15 @@
-"""Chains of waits (`verdict.chains`) as JSON and as text."""
+"""Chains of waits (`verdict.chains`) as JSON."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable, Iterable
 
 from ..render.fields import Field, Fields
-from ..render.text import escape, shorten
-from .places import PLACE, node_text
+from ..render.text import escape
+from ..verdict.states import End
+from ..verdict.walk import Chain
+from .places import PLACE
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from ..verdict.states import End
-    from ..verdict.walk import Chain
-
-SHOWN, MAX_TEXT = 10, 200
 _END = (
     Field("place", (PLACE, None), must=True),
     Field("state", str, "[its meanings](verdicts.md#chains)", must=True),
@@ -58,33 +53,3 @@ def chains_data(chains: Iterable[Chain], place: Callable[[Any], dict[str, Any]])
         }
 
     return [chain_data(chain) for chain in chains]
-
-
-def chain_lines(chains: Sequence[dict[str, Any]], style: Any, nodes: dict[Any, Any], most: int = SHOWN) -> list[str]:
-    """The chains, a line each, without those of idle helpers."""
-    shown = [one for one in chains if not one["rests"]]
-    lines = [_line(one, style, nodes) for one in shown[:most]]
-    if len(shown) > most and most:
-        lines.append(style.dim(f"and {len(shown) - most} chains more (-json has them)"))
-    return lines
-
-
-def _line(one: dict[str, Any], style: Any, nodes: dict[Any, Any]) -> str:
-    links = [(one["waiter"], one["waits_for"]), *((link["place"], link["waits_for"]) for link in one["through"])]
-    end = one["end"]
-    said = " -> ".join(f"{_who(place, nodes)} waits for {shorten(text, MAX_TEXT)}" for place, text in links if text)
-    who = _who(end["place"], nodes) if end["place"] is not None else ""
-    why = shorten(end["why"], MAX_TEXT)
-    last = f"{who} {style.name(end['state'])}" if who else style.name(end["state"])
-    alike = f" ({one['count']} alike)" if one["count"] > 1 else ""
-    title = str(style.dim("chain: "))
-    return title + (f"{said}{alike} -> " if said else "") + last + (f": {why}" if why else "")
-
-
-def _who(place: dict[str, Any], nodes: dict[Any, Any]) -> str:
-    if place.get("request"):
-        return f"request {place['request']}"
-    if place.get("tid"):
-        return str(node_text((place["label"], place["tid"]), nodes))
-    label = str(place["label"])
-    return f"{label} task {place['task']}" if place.get("task") else label

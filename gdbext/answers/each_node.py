@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable, Iterator, Sequence
 
 from ..errors import GdbextError
 from ..render.fields import FAILURES, JOIN, NUMBER, SUM, TEXT, Field, Fields
 from ..render.jsonline import expect
 from ..render.text import escape
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 FAILED = Fields(
     Field("label", TEXT, must=True), Field("pid", NUMBER, must=True), Field("reason", str, must=True), shape="failure"

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable, Dict, Sequence
 
-from ..engines import nccl_ras, shm_files
 from ..errors import GdbextError
 from ..render.text import escape
 from ..requests.model import KEPT
 from ..stacks import snapshots
-from ..verdict import untraced
 from ..verdict.chains import chain_of_request
 from ..verdict.examine import Examination
 from ..verdict.facts import Facts, ProcessState, Verdict
-from ..verdict.kinds import MEANING
-from . import requests
-from .chains import chain_lines, chains_data
-from .ends import ends_data, ends_lines
-from .places import node_text, nodes_of, place
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from ..verdict.kinds import MEANING, QUIET
+from ..verdict.words import blocked_in, own_place
+from . import hang_text, requests, wait_tree
+from .chains import chains_data
+from .ends import ends_data
+from .places import nodes_of, place
 
 PARKED, STUCK = "parked", ("never-fits", "parked", "behind", "lost", "zombie", "thrash")
-GOOD = ("busy", "idle")
+
+Placer = Callable[[Any, Dict[str, int]], Dict[str, Any]]
 
 
 def hang_data(found: Examination) -> dict[str, Any]:
@@ -35,24 +32,18 @@ def hang_data(found: Examination) -> dict[str, Any]:
     if not told:
         raise GdbextError("; ".join(dict.fromkeys(s.why for s in seen if s.why)) or "no process could be read")
     culprit = _placer(seen)
+    facts = Facts(seen)
+
+    def accused(node: Any, children: dict[str, int]) -> dict[str, Any]:
+        return {**culprit(node, children), **_doing(facts, node)}
+
     said = found.verdicts[0]
     stuck = [r for r in found.requests or () if r.verdict in STUCK]
-    verdicts = [
-        {
-            "engine": v.engine,
-            "group": [escape(name) for name in v.processes],
-            "verdict": v.kind,
-            "culprits": [culprit(n, v.children) for n in v.culprits],
-            "evidence": [escape(e) for e in v.evidence],
-            "victims": [escape(name) for name in v.victims],
-            "not_asked": [escape(name) for name in v.not_asked],
-            "not_asked_at": [{"rank": escape(name), "address": escape(host)} for name, host in v.hosts.items()],
-            "if_it_lasts": _if_it_lasts(v.if_it_lasts, culprit),
-        }
-        for v in found.verdicts
-    ]
-    return {
+    verdicts = [_verdict(v, culprit, accused) for v in found.verdicts]
+    chains = chains_data(found.chains, lambda node: culprit(node, {}))
+    data = {
         "verdict": said.kind,
+        "sentence": verdicts[0]["sentence"],
         "culprits": verdicts[0]["culprits"],
         "evidence": verdicts[0]["evidence"],
         "victims": verdicts[0]["victims"],
@@ -61,7 +52,8 @@ def hang_data(found: Examination) -> dict[str, Any]:
         "if_it_lasts": verdicts[0]["if_it_lasts"],
         "meaning": MEANING[said.kind],
         "verdicts": verdicts,
-        "chains": chains_data(found.chains, lambda node: culprit(node, {})),
+        "chains": chains,
+        "tree": wait_tree.tree_of(chains, [c for v in verdicts for c in v["culprits"]]) if said.kind not in QUIET else [],
         "progress": [
             {"label": escape(c.label), "pid": c.pid, "what": escape(c.what), "before": c.before, "after": c.after}
             for f in seen
@@ -84,13 +76,42 @@ def hang_data(found: Examination) -> dict[str, Any]:
         "pauses": snapshots.pauses([s.snapshot for s in seen if s.snapshot is not None]),
         "failed": [{"label": s.name, "pid": s.pid, "reason": s.why} for s in seen if not _is_read(s)],
     }
+    return {**data, "next": hang_text.next_steps(data)}
+
+
+def _verdict(v: Verdict, culprit: Placer, accused: Placer) -> dict[str, Any]:
+    accused_of = [accused(n, v.children) for n in v.culprits]
+    return {
+        "engine": v.engine,
+        "sentence": hang_text.sentence(v.kind, accused_of),
+        "group": [escape(name) for name in v.processes],
+        "verdict": v.kind,
+        "culprits": accused_of,
+        "evidence": [escape(e) for e in v.evidence],
+        "victims": [escape(name) for name in v.victims],
+        "not_asked": [escape(name) for name in v.not_asked],
+        "not_asked_at": [{"rank": escape(name), "address": escape(host)} for name, host in v.hosts.items()],
+        "if_it_lasts": _if_it_lasts(v.if_it_lasts, culprit),
+    }
+
+
+def _doing(facts: Facts, node: Any) -> dict[str, str]:
+    """Of a culprit: its program, where it is in Python, and where it is blocked."""
+    f, t, task = facts.process(node), facts.thread(node), facts.task(node)
+    found = {"program": f.program if f is not None else ""}
+    if t is not None:
+        found["at"] = own_place(t) + (f", inside {t.inside}" if t.inside else "")
+        found["blocked"] = blocked_in(t)
+    elif task is not None:
+        found["at"], found["blocked"] = task.top, task.text
+    return {key: escape(value) for key, value in found.items() if value}
 
 
 def _without(data: dict[str, Any], key: str) -> dict[str, Any]:
     return {k: v for k, v in data.items() if k != key}
 
 
-def _if_it_lasts(v: Verdict | None, culprit: Callable[[Any, dict[str, int]], dict[str, Any]]) -> dict[str, Any] | None:
+def _if_it_lasts(v: Verdict | None, culprit: Placer) -> dict[str, Any] | None:
     if v is None:
         return None
     return {
@@ -100,7 +121,7 @@ def _if_it_lasts(v: Verdict | None, culprit: Callable[[Any, dict[str, int]], dic
     }
 
 
-def _placer(seen: Sequence[ProcessState]) -> Callable[[Any, dict[str, int]], dict[str, Any]]:
+def _placer(seen: Sequence[ProcessState]) -> Placer:
     """-> a function that gives the `place` of a node, from the processes that were examined and from {name: pid} of children that
     were not."""
     by_name = {s.name: s for s in seen}
@@ -109,9 +130,15 @@ def _placer(seen: Sequence[ProcessState]) -> Callable[[Any, dict[str, int]], dic
     nodes = nodes_of([s.view for s in seen if s.view])
 
     def of(node: Any, children: dict[str, int]) -> dict[str, Any]:
+        s = owners.get(node) or by_name.get(node[0])
+        found = _of(s, node, children)
+        if s is not None and s.program and s.name == str(s.pid):
+            found["program"] = escape(s.program)
+        return found
+
+    def _of(s: ProcessState | None, node: Any, children: dict[str, int]) -> dict[str, Any]:
         if node in nodes:
             return place(*nodes[node])
-        s = owners.get(node) or by_name.get(node[0])
         if s is not None and s.node:
             return _place_there(s, node)
         data = {"host": os.uname().nodename, "label": escape(node[0]), "pid": s.pid if s is not None else children.get(node[0])}
@@ -143,61 +170,3 @@ def _place_there(s: ProcessState, node: Any) -> dict[str, Any]:
     elif isinstance(node[1], str):
         data["task"] = escape(node[1].partition(" ")[2])
     return data
-
-
-def hang_lines(data: dict[str, Any], style: Any, nodes: dict[Any, Any]) -> list[str]:
-    """The verdicts as text, the gravest in full."""
-    lines = _verdict_lines(data["verdicts"][0], style, nodes, len(data["verdicts"]) > 1)
-    for other in data["verdicts"][1:]:
-        lines += _verdict_lines(other, style, nodes, True)
-    if data["verdict"] not in GOOD:
-        lines += chain_lines(data["chains"], style, nodes)
-    moved = [c for c in data["progress"] if c["before"] != c["after"]]
-    if moved and data["verdict"] not in GOOD:
-        lines.append(style.dim("moved meanwhile: " + "; ".join(f"{c['label']}: {c['what']}" for c in moved[:6])))
-    lines += ends_lines(data["ends"], style, True)
-    for one in data["untraced"]:
-        told = untraced.lines(one) + shm_files.lines(one["rings"]) + (nccl_ras.lines(one["ras"]) if one["ras"] else [])
-        lines += [escape(line) for line in told] + _http_lines(one["http"])
-    return lines
-
-
-def _http_lines(http: dict[str, Any] | None) -> list[str]:
-    if http is None:
-        return []
-    counted = ", ".join(f"{escape(name)} {value:g}" for name, value in http["metrics"].items())
-    said = f"  its HTTP server on port {http['port']}: /health {http['health']}"
-    return [said + (f"; {counted}" if counted else "; /metrics counts no requests")]
-
-
-def _verdict_lines(one: dict[str, Any], style: Any, nodes: dict[Any, Any], named: bool) -> list[str]:
-    kind = one["verdict"]
-    good = kind in GOOD
-    who = f"{', '.join(one['group'][:8])}: " if named else ""
-    lines = [who + style.title((style.good if good else style.bad)(kind)) + ": " + MEANING[kind]]
-    culprits = [_culprit_text(c, nodes) for c in one["culprits"]]
-    if culprits:
-        word = "who" if good else "culprit" if len(culprits) == 1 else "culprits"
-        lines.append(f"{word}: {style.name('; '.join(culprits))}")
-    lines += ["  " + e for e in one["evidence"]]
-    lasts = one["if_it_lasts"]
-    if lasts is not None:
-        blamed = "; ".join(_culprit_text(c, nodes) for c in lasts["culprits"])
-        lines.append("if it lasts: " + style.title(lasts["verdict"]) + (f", culprit {style.name(blamed)}" if blamed else ""))
-    if one["victims"]:
-        lines.append("victims: " + ", ".join(one["victims"]))
-    if one["not_asked"]:
-        lines.append("not asked: " + ", ".join(one["not_asked"]))
-    return lines
-
-
-def _culprit_text(c: dict[str, Any], nodes: dict[Any, Any]) -> str:
-    return _who_text(c, nodes) + (f" on {c['node']}" if c.get("node") else "")
-
-
-def _who_text(c: dict[str, Any], nodes: dict[Any, Any]) -> str:
-    if c.get("tid"):
-        return str(node_text((c["label"], c["tid"]), nodes))
-    if c.get("task"):
-        return f"{c['label']} task {c['task']}"
-    return str(c["label"]) + (f" (pid {c['pid']})" if c["pid"] and str(c["pid"]) != c["label"] else "")

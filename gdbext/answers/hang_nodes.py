@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Callable, NamedTuple, Sequence
 
 from .. import __version__
 from ..errors import GdbextError
 from ..render.text import escape
 from ..verdict import exchange
 from ..verdict.examine import Examination, judge_machines
+from ..verdict.exchange import Machine
 from .hang import hang_data
-
-if TYPE_CHECKING:
-    from typing import Callable, Sequence
-
-    from ..verdict.exchange import Machine
 
 PID = re.compile(r"(?<![\w.])[0-9]{10,16}(?![\w.])")
 MAX_PID = 1 << 22  # the kernel's limit

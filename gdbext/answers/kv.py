@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Iterable, Sequence
+from typing import Any, Iterable, Sequence
 
+from ..engines.group import Engine
 from ..errors import NotFoundError
 from ..kvcache import invariants, model, picture
 from ..kvcache.invariants import LeftOut, Report
@@ -12,9 +13,6 @@ from ..kvcache.invariants.findings import Violation
 from ..kvcache.model import Cache, Group, Request, Worker
 from ..render.jsonline import Address
 from ..render.text import escape
-
-if TYPE_CHECKING:
-    from ..engines.group import Engine
 
 COUNTS = ("num_blocks", "free", "used", "cached", "shared", "held", "reserved")
 MAX_CELLS = 1 << 16  # of a map that JSON holds

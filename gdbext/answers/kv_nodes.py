@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Sequence
 
 from .. import __version__
 from ..engines.kv_facts import SCHEMA
@@ -10,15 +10,10 @@ from ..errors import GdbextError
 from ..kvcache import exchange, over_nodes
 from ..kvcache.over_nodes import Member
 from ..render.jsonline import expect
-from ..render.text import escape
+from ..render.text import Style, escape
 from . import each_node
 from . import kv as shapes
 from .kv_text import compared_line
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..render.text import Style
 
 _NUMBER, _TEXT, _REAL = (int, None), (str, None), (int, float, None)
 FAULT = {"rule": str, "block": _NUMBER, "request_id": _TEXT, "detail": str, "rank": _TEXT, "more": int}

@@ -12,7 +12,7 @@ from ..render.jsonline import Address
 from ..render.text import Style, escape, seconds
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # it needs gdb
+if TYPE_CHECKING:
     from ..control.kernel_breakpoints import KernelBreakpoint
 
 MAX_SHOWN = 24  # kernels

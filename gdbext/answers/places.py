@@ -21,6 +21,7 @@ PLACE = Fields(  # of other machines' answers, and for docs
     Field("name", str),
     Field("task", str),
     Field("request", str),
+    Field("program", str, "of a process that has no label of its own"),
     shape="place",
 )
 PAUSE = Fields(Field("pid", int, must=True), Field("seconds", REAL, must=True), Field("woken", int), shape="pause")
@@ -65,6 +66,22 @@ def node_text(node: Node, nodes: Nodes) -> str:
         return f"{escape(node[0])} {escape(node[1])}"  # an asyncio task
     name = escape(thread.name) if thread is not None else "?"
     return f"{escape(node[0])} {node[1]} {name}" if node[0] != str(node[1]) else f"{node[1]} {name}"
+
+
+def name(place: dict[str, Any] | None, alone: bool = False) -> str:
+    """`TP0 MainThread`, `TP0 task worker-3`; `alone`: without the process."""
+    if place is None:
+        return ""
+    if place.get("request"):
+        return f"request {place['request']}"
+    label = "" if alone else f"{place['program']} ({place['pid']})" if place.get("program") else str(place["label"])
+    if place.get("task"):
+        return f"{label} task {place['task']}".strip()
+    if not place.get("tid"):
+        return label or str(place["label"])
+    called = place.get("name") or "thread"
+    number = "" if place["tid"] == place["pid"] else f" {place['tid']}"
+    return f"{label} {called}{number}".strip()
 
 
 def woken_text(count: int) -> str:

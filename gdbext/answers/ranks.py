@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable, Sequence
 
-from ..engines.rank import STATES
+from ..engines.rank import STATES, Rank
 from ..render.fields import JOIN, NUMBER, REAL, SUM, TEXT, Field, Fields
-from ..render.text import escape, seconds, shorten, size
+from ..render.text import Style, escape, seconds, shorten, size
 from . import each_node
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ..engines.rank import Rank
-    from ..render.text import Style
 
 MOST = 1 << 16
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any, Mapping, Sequence
 
 from ..errors import GdbextError
 from ..render.text import escape
 from ..timeline import store
 from ..timeline.merged import Part
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 def part_of(name: str, answer: Any, failed: list[dict[str, Any]]) -> Part:

@@ -21,6 +21,7 @@ from ..stacks.threads import ProcessView
 from ..verdict import examine as examining
 from ..verdict.facts import ProcessState
 from ..verdict.kinds import QUIET
+from . import wait_tree
 from .hang import hang_data
 from .places import node_text, nodes_of
 from .stack_tree import html_tree, parting
@@ -37,12 +38,10 @@ def make_report(found: Sequence[Any], targets: Targets, wait: float) -> tuple[st
 def page(data: dict[str, Any], seen: list[ProcessState], views: list[ProcessView]) -> str:
     """The report as one HTML page."""
     t, quiet = html.text, data["verdict"] in QUIET
-    culprits = ", ".join(
-        f"{c['label']}" + (f" thread {c['tid']} {c.get('name', '')}" if c.get("tid") else "") for c in data["culprits"]
-    )
     body = [
-        f"<h2>Verdict: <span class={'good' if quiet else 'bad'}>{t(data['verdict'])}</span></h2><p>{t(data['meaning'])}</p>",
-        f"<p>{'Running' if quiet else 'Culprits'}: {t(culprits)}</p>" if culprits else "",
+        f"<h2>Verdict: <span class={'good' if quiet else 'bad'}>{t(data['verdict'])}</span></h2><p>{t(data['sentence'])}</p>",
+        f"<p>Next: <code>{t('; '.join(data['next']))}</code></p>" if data["next"] and not quiet else "",
+        wait_tree.svg(data["tree"]) if data["tree"] else "",
         "<ul>" + "".join(f"<li>{t(e)}</li>" for e in data["evidence"]) + "</ul>",
         f"<p>Victims: {t(', '.join(data['victims']))}</p>" if data["victims"] else "",
         "<h2>Processes</h2>",

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Sequence
 
 from ..render.fields import KEEP
 from ..render.jsonline import expect
 from ..render.text import escape
 from ..requests import instances
+from ..requests.instances import Side
 from ..requests.model import Tracked
 from ..requests.ways import way
+from ..verdict.exchange import Machine
 from . import requests as shapes
 from .each_node import escaped
 from .hang_nodes import judged_of, nodes_data, reasons, there
-
-if TYPE_CHECKING:
-    from typing import Sequence
-
-    from ..requests.instances import Side
-    from ..verdict.exchange import Machine
-
 
 ROW = shapes.REQUEST.merging(KEEP)  # a scheduler's own numbers; all other fields are made of the facts
 ANSWER = {**shapes.ANSWER.merging(KEEP).shape, "requests": [ROW.shape], "partial?": [str]}

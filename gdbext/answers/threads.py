@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, AbstractSet, Any
+from typing import AbstractSet, Any, Iterable
 
 from .. import log
 from ..access.base import Target
 from ..cpython import gc
 from ..cpython import runtime as runtimes
 from ..cpython.callees import callee
+from ..cpython.frames import PyFrame
 from ..cpython.runtime import Runtime
 from ..errors import GdbextError
 from ..render.text import Style, escape
 from ..stacks.threads import ThreadView
 from .frames import launched_kernel, native_frame, python_frame
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..cpython.frames import PyFrame
 
 UNTOLD = "a garbage collection is under way, in an unknown thread"
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import re
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable, Sequence
 
 from ..access import elf
 from ..access.room import nameless_file, need
@@ -15,9 +15,6 @@ from ..engines.processes import ProcessRef
 from ..errors import GdbextError
 from ..session import nodes
 from .verdicts import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 MOST = 1 << 31  # bytes of one snapshot, unpacked
 _HOST_FIRST = re.compile(r"(ssh:[^:@\[]+):(.+)")  # ssh:HOST:TP0, as well as TP0@ssh:HOST

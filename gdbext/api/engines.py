@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
+from ..access.base import Target
 from ..answers import kv as shapes
 from ..answers import requests as rows
+from ..engines import group as groups
 from ..engines import kv_deep, kv_view
 from ..engines.kv_view import View
 from ..errors import GdbextError, NotFoundError
 from ..kvcache import picture
+from ..kvcache.invariants.findings import Violation
+from ..kvcache.model import Cache as Read
+from ..kvcache.model import Request as Numbers
 from ..render import html
 from ..requests.caches import of_engines, of_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ..access.base import Target
-    from ..engines import group as groups
-    from ..kvcache.invariants.findings import Violation
-    from ..kvcache.model import Cache as Read
-    from ..kvcache.model import Request as Numbers
     from .processes import Process
     from .values import Object
     from .verdicts import Verdict

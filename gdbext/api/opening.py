@@ -5,8 +5,9 @@ from __future__ import annotations
 import collections
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any, Sequence
 
+from ..access.base import Target
 from ..engines.processes import ProcessRef
 from ..errors import GdbextError, NotFoundError
 from ..session.session import Session
@@ -14,16 +15,9 @@ from ..stacks import prefetch, snapshots
 from . import choosing, elsewhere
 from .choosing import engine_of
 from .engines import Engine
-from .processes import Process, Ranks
-from .verdicts import judged
+from .processes import Process, Ranks, Thread
+from .verdicts import Verdict, judged
 from .waits import Look
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..access.base import Target
-    from .processes import Thread
-    from .verdicts import Verdict
 
 WORDS = (prefetch.KV,)  # what is copied in any case, beside threads and locks
 

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 from .. import log
+from ..access.base import Target
 from ..cpython import hiding
 from ..engines import kv_view, registry
+from ..engines.processes import ProcessRef
 from ..errors import GdbextError, NotFoundError
 from ..render import html
 from ..stacks import threads as reading
+from ..stacks.merge import Merged
+from ..stacks.threads import ProcessView, ThreadView
 from .engines import Engine
 from .values import Memory, MissingItem, Object
 from .waits import Wait, wait_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ..access.base import Target
-    from ..engines.processes import ProcessRef
-    from ..stacks.merge import Merged
-    from ..stacks.threads import ProcessView, ThreadView
     from .opening import Opened
     from .verdicts import Verdict
 

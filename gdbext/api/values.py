@@ -3,14 +3,16 @@ process runs, and what users sent stays hidden unless it was asked for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, Callable, Iterator, Mapping, NoReturn, TypeVar
 
 from .. import log
+from ..access.base import Target
 from ..access.retry import retry_reading
 from ..cpython import comparisons, containers, hiding, objects, reprs, spending, value_attributes, values
 from ..cpython.adapters import Adapter
 from ..cpython.expressions import evaluate
-from ..cpython.runtime import open_runtime
+from ..cpython.frames import PyFrame
+from ..cpython.runtime import Runtime, open_runtime
 from ..cpython.types import DICT, LIST, STR, TUPLE
 from ..engines import sensitive_names
 from ..errors import FaultError, GdbextError, NotFoundError
@@ -19,17 +21,9 @@ from ..session.evaluation import tensor_value
 from ..session.session import register_adapters
 from ..torch import arrays, stats
 from ..torch.repr import tensor_repr
+from ..torch.tensor import Tensor as Read
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from typing import TypeVar
-
-    from ..access.base import Target
-    from ..cpython.frames import PyFrame
-    from ..cpython.runtime import Runtime
-    from ..torch.tensor import Tensor as Read
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 PRIVATE = "it depends on private content: show_content=True reads it"
 MAX_DEEP = 16  # levels of `plain`

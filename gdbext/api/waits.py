@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from .. import log
 from ..errors import GdbextError
 from ..render import html
 from ..stacks import async_waits, ipc_locks, locks, native_waits
+from ..stacks.threads import ProcessView, ThreadView
+from ..stacks.waits import Edge
 from ..verdict import from_samples
-from ..verdict.facts import Facts
+from ..verdict.facts import Facts, Node, ProcessState
 from ..verdict.graph import step
+from ..verdict.states import End as Last
 from ..verdict.walk import chain_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ..stacks.threads import ProcessView, ThreadView
-    from ..stacks.waits import Edge
-    from ..verdict.facts import Node, ProcessState
-    from ..verdict.states import End as Last
     from .processes import Thread
     from .values import Object
 

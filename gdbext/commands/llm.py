@@ -24,9 +24,9 @@ class Llm(Command):
     standalone = True
 
     def complete(self, session: Session, text: str) -> list[str]:
-        from .guide import GUIDE
+        from .guide import topics
 
-        return list(GUIDE) if text.startswith("guide ") else ["all", "guide"]
+        return list(topics()) if text.startswith("guide ") else ["all", "guide"]
 
     def run(self, session: Session, args: Args) -> Answer:
         if args.operand_text not in ("", "all"):
@@ -47,13 +47,14 @@ class Llm(Command):
 
 def guide(words: str) -> Answer:
     """The guide, or one topic of it."""
-    from .guide import GUIDE
+    from .guide import topics
 
+    known = topics()
     first, _, topic = words.partition(" ")
     topic = topic.strip()
-    if first != "guide" or (topic and topic not in GUIDE):
-        raise GdbextError(f"llm: takes nothing, all, or guide and one of {', '.join(GUIDE)}")
+    if first != "guide" or (topic and topic not in known):
+        raise GdbextError(f"llm: takes nothing, all, or guide and one of {', '.join(known)}")
     if topic:
-        return Answer({"guide": {topic: GUIDE[topic]}}, GUIDE[topic])
-    rows = [[name, text.split("\n")[0]] for name, text in GUIDE.items()]
-    return Answer({"guide": GUIDE}, lambda style: table([[style.name(n), t] for n, t in rows], ["llm guide", "trouble"], style))
+        return Answer({"guide": {topic: known[topic]}}, known[topic])
+    rows = [[name, text.split("\n")[0]] for name, text in known.items()]
+    return Answer({"guide": known}, lambda style: table([[style.name(n), t] for n, t in rows], ["llm guide", "trouble"], style))

@@ -8,12 +8,16 @@ from typing import Any
 from .. import __version__
 from ..api import choosing
 from ..api.verdicts import Verdict, judged
+from ..errors import NotFoundError
 from ..session import nodes as nodes_of_session
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import snapshots
 from ..verdict import examine as examining
 from ..verdict import exchange
+from ..verdict.kinds import STATUS
+
+HUNG, NOTHING = 2, 4  # exit statuses
 
 
 class LlmHang(Command):
@@ -25,11 +29,13 @@ class LlmHang(Command):
     compares the ranks with one another, and names as culprit who blocks the others by itself, as victims those who only wait.
 
       (gdb) llm-hang all
-      collective: ranks wait in a collective for others that are not there
-      culprit: TP3 4245 MainThread
+      collective: TP3 (VLLM::Worker_TP3, 4245) has not come to a collective in which others wait, in throttle (limits.py:17)
         TP0-2 wait in all_reduce, called from forward (llama.py:212)
         TP3 has not come to it: TP3 thread 4245 (MainThread) is in throttle (limits.py:17), 0 % CPU
-      victims: TP0, TP1, TP2
+      waits:
+        TP3 MainThread sleeps: is in throttle (limits.py:17), 0 % CPU
+        └ TP0 MainThread waits for all_reduce of the group tp (3 alike)
+      next: pybt -on TP3
 
     Verdicts: lock-cycle, lock-held, gil, collective, kernel (a device kernel), livelock, loop-blocked, dead-thread,
     uninterruptible (blocked in the kernel, state D), stuck-requests, thrash, orphaned, starved, busy, idle, frozen, stopped,
@@ -47,6 +53,14 @@ class LlmHang(Command):
     options = (
         Option("wait", "float", "seconds to watch before the stop; longer than one step of a slow engine", 1.0, "S"),
         Option(
+            "exit-status",
+            help="outside gdb, end with 0: well, 2: hung, 3: not known, 4: no such process, 1: an error",
+            for_agents=False,
+        ),
+        Option(
+            "v", help="all of the answer, not one screen: the evidence, the whole tree of waits, the victims", for_agents=False
+        ),
+        Option(
             "facts",
             help="what was seen instead of a verdict: what one judge over several machines asks each of",
             for_agents=False,
@@ -57,12 +71,22 @@ class LlmHang(Command):
     def run(self, session: Session, args: Args) -> Answer:
         if not 0 <= args.wait <= 600:
             raise UsageError("llm-hang: -wait is 0 to 600 seconds")
-        asked = choosing.resolve_processes(session, args.operand_text)
+        try:
+            asked = choosing.resolve_processes(session, args.operand_text)
+        except NotFoundError as e:
+            e.status = NOTHING if args.exit_status else None
+            raise
         if args.facts:
             nodes_of_session.all_are_ready()
             return self._facts(examining.examine(asked, session.targets, args.wait, alone=True))
         verdict = judged(asked, session.targets, args.wait)
-        return Answer(verdict.data, verdict.text, verdict.partial)
+        return self._answer(verdict, args)
+
+    @staticmethod
+    def _answer(verdict: Verdict, args: Args) -> Answer:
+        answer = Answer(verdict.data, lambda style: verdict.text(style, args.v), verdict.partial)
+        answer.status = STATUS.get(verdict.kind, HUNG) if args.exit_status else None
+        return answer
 
     @staticmethod
     def _facts(found: examining.Examination) -> Answer:
@@ -72,5 +96,4 @@ class LlmHang(Command):
 
     def merge(self, args: Args, answers: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
         """One verdict on the facts of several machines (session/nodes.py), `(node, answer)` each."""
-        verdict = Verdict.of_machines(answers, failed)
-        return Answer(verdict.data, verdict.text, verdict.partial)
+        return self._answer(Verdict.of_machines(answers, failed), args)

@@ -10,9 +10,9 @@ from .. import __version__
 from ..access.base import Target
 from ..access.retry import retry_reading
 from ..answers import requests as answers
-from ..answers.chains import chain_lines
+from ..answers import wait_tree
 from ..answers.hang import request_chains
-from ..answers.places import closing, nodes_of
+from ..answers.places import closing
 from ..answers.request_nodes import Merged
 from ..api.choosing import CONTENT, POOL, engines_for, view_of
 from ..cpython import runtime as runtimes
@@ -154,26 +154,26 @@ class LlmRequest(Command):
             grammar = answers.grammar_data(rt, tracked.request, args.show_content)
             rows = self._rows(session, held, tracked.request_id, sampling)
         found = {"request": data, "hops": data["hops"], "sampling": sampling or None, "sampling_rows": rows, "grammar": grammar}
-        chains, pauses, nodes = self._chains(session, args, held, tracked)
+        chains, pauses = self._chains(session, args, held, tracked)
         pauses += moment.pauses
         found.update(engine=held.engine, chains=chains, pauses=pauses)
 
         def text(style: Style) -> str:
-            lines = answers.request_lines(data, sampling, rows, grammar, style) + chain_lines(chains, style, nodes)
+            lines = answers.request_lines(data, sampling, rows, grammar, style)
+            lines += wait_tree.tree_lines(wait_tree.tree_of(chains), style)
             return "\n".join(lines + closing({"failed": [], "pauses": pauses}, {}, style))
 
         return Answer(found, text, held.partial)
 
     @staticmethod
-    def _chains(session: Session, args: Args, held: Custody, tracked: Tracked) -> tuple[list[Any], list[Any], dict[Any, Any]]:
-        """(the chain of a request that does not move, how long each process stood still for it, its threads as `nodes_of`)"""
+    def _chains(session: Session, args: Args, held: Custody, tracked: Tracked) -> tuple[list[Any], list[Any]]:
+        """(the chain of a request that does not move, how long each process stood still for it)"""
         between = BETWEEN_LOOKS if args.between is None else args.between
         if not held.earlier or tracked.verdict not in STUCK:
-            return [], [], {}
+            return [], []
         looked = examining.examine([session.process(look.pid) for look in held.looks], session.targets, between)
         pauses = snapshots.pauses([s.snapshot for s in looked.seen if s.snapshot is not None])
-        nodes = nodes_of([s.view for s in looked.seen if s.view])
-        return request_chains(looked, tracked.request_id), pauses, nodes
+        return request_chains(looked, tracked.request_id), pauses
 
     @staticmethod
     def _rows(session: Session, held: Custody, request_id: str, sampling: dict[str, str]) -> list[dict[str, Any]]:

@@ -8,8 +8,7 @@ import sys
 import time
 from typing import Any
 
-from ..answers.hang import hang_lines
-from ..answers.places import nodes_of
+from ..answers.hang_text import hang_lines
 from ..answers.report import make_report
 from ..api import choosing
 from ..engines import group as groups
@@ -80,10 +79,10 @@ class LlmWatch(Command):
         for _ in rounds(args.poll, seconds=limit, rest=lambda took: float(args.poll)):
             why = next((w for w in (one.look(args.after * quiet) for one in watched) if w), None)
             if why:
-                data, nodes = self._capture(found, session.targets, args, why)
+                data = self._capture(found, session.targets, args, why)
                 looked.append({"why": why, "verdict": data["verdict"]})
                 if data["captured"]:
-                    return Answer({**data, "looks": looked}, lambda style: _text(data, nodes, style), data.pop("partial"))
+                    return Answer({**data, "looks": looked}, lambda style: _text(data, style), data.pop("partial"))
                 quiet = min(quiet * 2, 16.0)  # an engine without work is not stopped again and again
             elif any(one.progressed for one in mains):
                 quiet = 1.0
@@ -92,11 +91,11 @@ class LlmWatch(Command):
             lambda style: f"nothing to capture in {seconds(limit)}",
         )
 
-    def _capture(self, found: Any, targets: Any, args: Args, why: Any) -> tuple[Any, ...]:
-        """Looks, and writes what there is to write where the verdict is bad. -> (data, the nodes of its threads)"""
-        page, data, views = make_report(found, targets, min(1.0, args.after))
+    def _capture(self, found: Any, targets: Any, args: Args, why: Any) -> dict[str, Any]:
+        """Looks, and writes what there is to write where the verdict is bad. -> its data"""
+        page, data, _ = make_report(found, targets, min(1.0, args.after))
         if data["verdict"] in FINE:
-            return {**data, "captured": False}, {}
+            return {**data, "captured": False}
         stamp = time.strftime("%Y%m%d-%H%M%S")
         place = os.path.join(args.o, f"{stamp}-{os.getpid()}", "report.html")
         with contextlib.closing(files.Draft(place, "-o", folders=True)) as draft:
@@ -125,7 +124,7 @@ class LlmWatch(Command):
             "failed": snapshots.failed(shots),
             "partial": [f"{s.name}: no snapshot: {s.reason}" for s in shots if not s.target],
         }
-        return captured, nodes_of(views)
+        return captured
 
 
 def _engines(found: Any, targets: Any) -> list[Any]:
@@ -134,11 +133,11 @@ def _engines(found: Any, targets: Any) -> list[Any]:
     return [requests.RequestsWatch(engine) for engine in engines if engine.spec is not None]
 
 
-def _text(data: dict[str, Any], nodes: Any, style: Style) -> str:
+def _text(data: dict[str, Any], style: Style) -> str:
     return "\n".join(
         [
             escape(data["why"]),
-            *hang_lines(data, style, nodes),
+            *hang_lines(data, style, False),
             f"captured: {style.file(data['file'])}, {len(data['snapshots'])} snapshots",
         ]
     )

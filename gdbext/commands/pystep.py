@@ -12,7 +12,7 @@ from ..session.gdb_only import labels_of_attached, require_gdb
 from ..session.session import Session
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # it needs gdb
+if TYPE_CHECKING:
     from ..control.hw_breakpoints import StopContext
 
 

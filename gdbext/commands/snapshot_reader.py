@@ -3,18 +3,14 @@ reads what a few commands read, by running them, first on the process and then o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from .. import log
+from ..access.base import Target
 from ..requests import collect
 from ..session import rehearsal
 from ..session.command import Args
 from ..stacks import prefetch
 from ..stacks.prefetch import kept_secrets as kept_secrets
 from . import table
-
-if TYPE_CHECKING:
-    from ..access.base import Target
 
 READER = __name__
 LINES = (

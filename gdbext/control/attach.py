@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import TYPE_CHECKING
+from typing import Any, Iterable
 
 import gdb
 
@@ -28,9 +28,6 @@ from .attached_processes import AttachedProcess, confined, guard_error
 from .cudagdb import has_working_none
 from .events import listen
 from .gdb_state import BlockSigint, QuietGdb, add_inferior, remove_inferior, select
-
-if TYPE_CHECKING:
-    from typing import Any, Iterable
 
 __all__ = ["attach", "attached", "confined", "detach", "guard_error"]
 attached = attached_processes.attached

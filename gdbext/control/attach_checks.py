@@ -9,7 +9,7 @@ import stat
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import Any, Iterator
 
 from .. import log
 from ..access import namespaces, ptrace
@@ -21,10 +21,6 @@ from ..access.permission import permission_hint
 from ..access.proc import ProcTarget, process_root
 from ..access.procfs import read_or_empty, read_proc, state_of
 from ..errors import GdbextError, NotFoundError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
 
 D_LOOKS, D_PAUSE = 5, 0.02  # a thread in D at each of so many checks, so many seconds apart, will not leave it soon
 SHOWN = 4  # threads by name

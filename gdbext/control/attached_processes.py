@@ -7,7 +7,7 @@ import functools
 import os
 import re
 import time
-from typing import TYPE_CHECKING
+from typing import Any, Callable
 
 import gdb
 
@@ -19,9 +19,6 @@ from .events import listen
 from .gdb_state import is_quiet, remove_inferior, select, setting
 from .quirks.loader_breakpoints import LoaderBreakpoints
 from .quirks.stuck_open import OpensEnd
-
-if TYPE_CHECKING:
-    from typing import Any, Callable
 
 
 def _unattended() -> bool:

@@ -9,29 +9,21 @@ unlinked (Python/ceval.c, `start_frame`, `_Py_LeaveRecursiveCallTstate`; 3.12: `
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, Iterable, NamedTuple
 
 import gdb
 
 from ..cpython import codes, exceptions
-from ..cpython.dialects import OWNED_BY_GENERATOR, raw_frame
-from ..cpython.frames import PyFrame
+from ..cpython.dialects import OWNED_BY_GENERATOR, RawFrame, raw_frame
+from ..cpython.frames import Code, PyFrame
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError, LayoutError, NotFoundError
 from ..render.text import escape
 from ..render.text import seconds as duration
 from .frame_values import result
-from .hw_breakpoints import READ_ERRORS, Process, WordWatchpoint, running_clock
+from .hw_breakpoints import READ_ERRORS, Process, StopContext, WordWatchpoint, running_clock
 from .pybreak import result_text
-from .pylog import Spoken, arguments_text, record
-
-if TYPE_CHECKING:
-    from typing import Any, Iterable
-
-    from ..cpython.dialects import RawFrame
-    from ..cpython.frames import Code
-    from ..cpython.runtime import Runtime
-    from .hw_breakpoints import StopContext
-    from .pylog import Pace
+from .pylog import Pace, Spoken, arguments_text, record
 
 RECURSION = ("tstate.py_recursion_remaining", "tstate.recursion_remaining")  # 3.12, 3.11
 SUSPENDS = 0x20 | 0x80 | 0x200  # co_flags of generators, coroutines and asynchronous generators

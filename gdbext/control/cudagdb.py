@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import Callable, Sequence
 
 import gdb
 
@@ -17,9 +17,6 @@ from ..access import room
 from ..access.cli_gdb import command, holds_gpu_core
 from ..errors import FaultError, GdbextError, NotFoundError
 from ..kernels import parameters
-
-if TYPE_CHECKING:
-    from typing import Callable, Sequence
 
 MAX_READ = 1 << 26
 _TRIPLE = r"\((\d+),(\d+),(\d+)\)"

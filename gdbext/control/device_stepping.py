@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Callable
 
 from .. import log
 from ..errors import GdbextError, NotFoundError
@@ -12,8 +12,6 @@ from ..render.jsonline import Address
 from ..render.text import escape
 
 if TYPE_CHECKING:
-    from typing import Any, Callable
-
     from ..cpython.runtime import Runtime
     from .cudagdb import CudaGdb, Focus, Running
 

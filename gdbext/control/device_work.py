@@ -5,18 +5,15 @@ A launch returns before its kernel has run, unless the process began with CUDA_L
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import gdb
 
 from .. import log
+from ..access.base import Target
 from ..access.device_memory import STOP_BYTES, STOP_SECONDS, DeviceMemory
 from ..errors import FaultError, GdbextError
 from ..render.text import escape
 from . import cudagdb
-
-if TYPE_CHECKING:
-    from ..access.base import Target
 
 WAITS = re.compile(r"^(cu(da)?(Stream|Event|Ctx|Device)Synchronize)\b")
 MAX_NAMES = 3

@@ -7,7 +7,7 @@ requested by name.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable
 
 from .. import log
 from ..access.unwind import ARGUMENTS
@@ -17,8 +17,6 @@ from .launch_breakpoints import InternalBreakpoint
 from .registers import selected_tid
 
 if TYPE_CHECKING:
-    from typing import Callable
-
     from .kernel_breakpoints import KernelBreakpoint
 
 handle_names: dict[tuple[int, int], str] = {}  # (pid, handle) -> name, of functions that were handed out since we watch

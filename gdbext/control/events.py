@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, Callable
 
 import gdb
-
-if TYPE_CHECKING:
-    from typing import Any, Callable
 
 _connected: set[Callable[[Any], None]] = set()
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import Any
 
 import gdb
 
@@ -28,9 +28,6 @@ from .events import listen
 from .gdb_state import say, setting
 from .hw_breakpoints import READ_ERRORS, Process
 from .quirks import vfork_stalls
-
-if TYPE_CHECKING:
-    from typing import Any
 
 # Every change of focus and every stop of gdb's all-stop mode holds all processes; non-stop holds the one thread that stopped.
 SETTINGS = {

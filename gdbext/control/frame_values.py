@@ -3,17 +3,13 @@ that holds its current instruction."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ..access import pending_stores
+from ..cpython.frames import PyFrame
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError
 from .registers import register
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..cpython.frames import PyFrame
-    from ..cpython.runtime import Runtime
 
 
 def arguments(frame: PyFrame) -> int:

@@ -6,16 +6,13 @@ import contextlib
 import os
 import re
 import signal
-from typing import TYPE_CHECKING
+from typing import Any, Iterator
 
 import gdb
 
 from ..access import libraries
 from ..access.cli_gdb import command
 from ..render.columns import wrapped
-
-if TYPE_CHECKING:
-    from typing import Any, Iterator
 
 # Settings that a command of ours changes while it works, and puts back before it returns; those a gdb does not know are left out.
 QUIET = {

@@ -16,21 +16,17 @@ import os
 import re
 import struct
 import threading
-from typing import TYPE_CHECKING
+from typing import Any, Callable, Iterator
 
 import gdb
 
 from ..access import ptrace
 from ..access.background import background_thread
+from ..access.base import Target
 from ..access.cli_gdb import command
 from ..access.procfs import read_or_empty, status_field
 from ..errors import GdbextError
 from . import time_limit
-
-if TYPE_CHECKING:
-    from typing import Any, Callable, Iterator
-
-    from ..access.base import Target
 
 # A fault of the called code: it stops where it happened, as it would without the call.
 FAULTS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT")

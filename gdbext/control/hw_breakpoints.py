@@ -12,7 +12,7 @@ from __future__ import annotations
 import atexit
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import Any, Callable, TypeVar
 
 import gdb
 
@@ -20,6 +20,7 @@ from .. import log
 from ..access import debug_registers, live_gdb, ptrace
 from ..access.cfi import table_of
 from ..access.proc import ProcTarget
+from ..cpython.codes import BytecodeLocation
 from ..cpython.frames import PyFrame
 from ..cpython.runtime import open_runtime
 from ..engines.sensitive_names import names_for
@@ -32,13 +33,8 @@ from .protection import Protection
 from .quirks import urgency
 from .registers import JUMP, arguments, pthread, register
 
-if TYPE_CHECKING:
-    from typing import Any, Callable, TypeVar
-
-    from ..cpython.codes import BytecodeLocation
-
-    T = TypeVar("T")
-    Hit = Callable[[Any], bool]  # whether to stop, at a `StopContext` or the new value of a word
+T = TypeVar("T")
+Hit = Callable[[Any], bool]  # whether to stop, at a `StopContext` or the new value of a word
 
 TWICE = 24  # bytes of machine code: the two loads of one fetch lie closer, those of two fetches do not
 DISPATCH = 40  # bytes of machine code: from the load of an instruction to the jump to its handler

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import Iterator, Sequence
 
 import gdb
 
@@ -11,9 +11,6 @@ from .. import log
 from ..access.cli_gdb import command
 from ..access.kept_indexes import Indexes
 from ..errors import GdbextError
-
-if TYPE_CHECKING:
-    from typing import Iterator, Sequence
 
 SWITCH, FOLDER = "index-cache enabled", "index-cache directory"
 

@@ -8,14 +8,11 @@ or data of that process.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import Any, Iterator
 
 import gdb
 
 from .events import listen
-
-if TYPE_CHECKING:
-    from typing import Any, Iterator
 
 _pinned: list[tuple[gdb.Breakpoint, int]] = []  # (breakpoint, number of its inferior)
 

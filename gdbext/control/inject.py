@@ -12,24 +12,19 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import Any, Callable, Iterable
 
 import gdb
 
 from ..access.proc import ProcTarget
 from ..cpython import layout as layouts
-from ..cpython.runtime import open_runtime
+from ..cpython.runtime import Runtime, open_runtime
 from ..errors import GdbextError, LayoutError
 from . import guarded_call, injected_scripts, pystep
 from .cudagdb import has_working_none
 from .hw_breakpoints import Process
 from .shared_folder import SharedTempDir
 from .time_limit import interrupted_after, unreported_stop
-
-if TYPE_CHECKING:
-    from typing import Any, Callable, Iterable
-
-    from ..cpython.runtime import Runtime
 
 PLEASE_STOP = 1 << 5  # _PY_EVAL_PLEASE_STOP_BIT, Include/internal/pycore_ceval.h
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing import Iterable
+from typing import Iterable
 
 # A script's part for each tool: it may use `port`, `result` (a path) and `said` (what is reported of it).
 TOOLS = {

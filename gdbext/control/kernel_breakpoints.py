@@ -12,33 +12,28 @@ from __future__ import annotations
 import functools
 import re
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Callable, Sequence, Tuple
 
 import gdb
 
 from .. import log
 from ..access.cli_gdb import silently
 from ..access.elf import open_elf
-from ..cpython.runtime import open_runtime
+from ..cpython.runtime import Runtime, open_runtime
 from ..errors import FaultError, GdbextError
 from ..kernels import catalogue, launch, signatures, triton
+from ..kernels.launch import Launch
 from .driver_names import DriverNames, handle_names
 from .events import listen
 from .gdb_state import say
-from .launch_breakpoints import InternalBreakpoint, LaunchBreakpoint
+from .launch_breakpoints import DeviceBreakpoint, InternalBreakpoint, LaunchBreakpoint
 from .launch_conditions import holds, line_of, word_of
 from .registers import current_registers, dwarf_parameters, selected_tid, vector_register
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Sequence, Tuple
-
     from ..access.base import Target
-    from ..cpython.runtime import Runtime
-    from ..kernels.launch import Launch
     from ..kernels.parameters import Parameter
-    from .launch_breakpoints import DeviceBreakpoint
-
-    Entry = Tuple[str, int, str]  # a launch function, its address, its library
+Entry = Tuple[str, int, str]  # a launch function, its address, its library
 
 MAX_INTERNAL = 6000  # internal breakpoints; placing more takes seconds, and each stop puts all of them into the process
 LOOK_AGAIN = 2.0  # seconds between two reads of Triton's own objects for an unknown function

@@ -5,23 +5,19 @@ from __future__ import annotations
 import functools
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import Callable
 
 import gdb
 
 from ..access import live_gdb
+from ..access.base import Target
 from ..access.cli_gdb import silently
 from ..errors import GdbextError
 from ..kernels import catalogue, in_use, launch, triton
 from . import kernel_breakpoints
+from .kernel_breakpoints import KernelBreakpoint
 from .launch_breakpoints import DeviceBreakpoint
 from .launch_conditions import word_of
-
-if TYPE_CHECKING:
-    from typing import Callable
-
-    from ..access.base import Target
-    from .kernel_breakpoints import KernelBreakpoint
 
 MAX_DEVICE = 256  # breakpoints in device code, one for each template instance
 SHOWN = 4  # libraries that could not be read, by name

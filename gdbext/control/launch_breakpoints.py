@@ -6,7 +6,7 @@ Their stop() never calls gdb.execute: gdb 13 loses its event loop by that.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Callable
 
 import gdb
 
@@ -15,8 +15,6 @@ from . import inferior_breakpoints
 from .gdb_state import say
 
 if TYPE_CHECKING:
-    from typing import Any, Callable
-
     from .kernel_breakpoints import KernelBreakpoint
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from ..cpython import expressions
 from ..errors import GdbextError
 from ..kernels import catalogue
+from ..kernels.launch import Launch
 from ..render.names import short
-
-if TYPE_CHECKING:
-    from ..kernels.launch import Launch
 
 
 def word_of(name: str) -> str:

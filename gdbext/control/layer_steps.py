@@ -9,26 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, Callable, NamedTuple, Sequence
 
 import gdb
 
 from ..access import live_gdb
 from ..cpython import codes
+from ..cpython.dialects import RawFrame
 from ..cpython.frames import PyFrame
+from ..cpython.objects import Object
 from ..errors import GdbextError
 from ..torch import modules
+from ..torch.modules import Node
 from . import attached_processes, gdb_state, hw_breakpoints, resuming, time_limit
 from .frame_values import first_variable, instruction_word, result
-from .hw_breakpoints import READ_ERRORS, BytecodeWatchpoint, WordWatchpoint
-
-if TYPE_CHECKING:
-    from typing import Any, Callable, Sequence
-
-    from ..cpython.dialects import RawFrame
-    from ..cpython.objects import Object
-    from ..torch.modules import Node
-    from .hw_breakpoints import HardwareBreakpoint, Process, StopContext
+from .hw_breakpoints import READ_ERRORS, BytecodeWatchpoint, HardwareBreakpoint, Process, StopContext, WordWatchpoint
 
 
 class Call(NamedTuple):

@@ -7,29 +7,24 @@ then on a module that got a NaN as its input is not reported either.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .. import log
 from ..cpython import codes
+from ..cpython.codes import BytecodeLocation
+from ..cpython.frames import Code
 from ..cpython.objects import Object
+from ..cpython.runtime import Runtime
 from ..engines import models
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
 from ..torch import arrays, modules, stats
+from ..torch.tensor import Tensor
 from ..torch.tensor_impl import is_tensor, read_tensor
 from . import device_work, hw_breakpoints, pybreak
 from .frame_values import first_variable, result
-from .hw_breakpoints import READ_ERRORS
+from .hw_breakpoints import READ_ERRORS, Process, StopContext
 from .layer_steps import outermost_call, say
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..cpython.codes import BytecodeLocation
-    from ..cpython.frames import Code
-    from ..cpython.runtime import Runtime
-    from ..torch.tensor import Tensor
-    from .hw_breakpoints import Process, StopContext
 
 MAX_INPUTS = 8  # that are named
 MAX_OWN = 1 << 30  # bytes of a parameter that is searched

@@ -6,19 +6,16 @@ from __future__ import annotations
 import builtins
 import difflib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Iterable
 
 from .. import log
 from ..access.proc import ProcTarget
 from ..cpython import codes
-from ..cpython.runtime import open_runtime
+from ..cpython.runtime import Runtime, open_runtime
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
 
 if TYPE_CHECKING:
-    from typing import Any, Iterable
-
-    from ..cpython.runtime import Runtime
     from .hw_breakpoints import Process
     from .pybreak import Where
 

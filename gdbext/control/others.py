@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING
+from typing import Any, Iterator
 
 import gdb
 
@@ -17,10 +17,6 @@ from ..access.background import background_thread
 from . import attached_processes
 from .events import listen
 from .gdb_state import is_quiet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
 
 SECONDS = 2.0  # after which a step that has not ended reports the stopped processes
 _held: set[int] = set()  # inferiors that are still where a breakpoint stopped them

@@ -5,22 +5,20 @@ from __future__ import annotations
 import array
 import importlib.util
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Sequence
 
+from ..cpython.codes import BytecodeLocation
 from ..cpython.expressions import evaluate
 from ..cpython.objects import Object
+from ..cpython.runtime import Runtime
 from ..cpython.values import plain
 from ..engines import presets as data
 from ..errors import GdbextError
 from ..render.text import escape
 from . import device_work, follow, hw_breakpoints, pybreak, pycatch
+from .hw_breakpoints import StopContext
 
 if TYPE_CHECKING:
-    from typing import Any, Sequence
-
-    from ..cpython.codes import BytecodeLocation
-    from ..cpython.runtime import Runtime
-    from .hw_breakpoints import StopContext
     from .module_nan import ModuleNanBreakpoint
 
 MAX_ELEMENTS = 1 << 24

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from typing import Iterable
 
 import gdb
 
@@ -14,9 +14,6 @@ from ..access.cli_gdb import command
 from ..access.procfs import read_stat
 from ..errors import GdbextError, NotFoundError
 from . import attached_processes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 # {signal: the words of `handle` as the user had them}, while a process is in a group-stop
 _handled: dict[str, list[str]] = {}

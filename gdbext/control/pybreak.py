@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import time
-from typing import TYPE_CHECKING
+from typing import Any, Callable, Protocol
 
 import gdb
 
@@ -18,34 +18,30 @@ from .. import log
 from ..access.base import Target
 from ..access.cli_gdb import silently
 from ..cpython import codes
+from ..cpython.codes import BytecodeLocation
 from ..cpython.content import shown, shown_result
 from ..cpython.expressions import condition
+from ..cpython.frames import Code
 from ..cpython.reprs import SHORT, Repr
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape, short_path
 from . import hw_breakpoints
 from .events import listen
 from .gdb_state import say
-from .hw_breakpoints import BytecodeWatchpoint, FunctionBreakpoint, Process
+from .hw_breakpoints import BytecodeWatchpoint, FunctionBreakpoint, HardwareBreakpoint, Process, StopContext
 
-if TYPE_CHECKING:
-    from typing import Any, Callable, Protocol
 
-    from ..cpython.codes import BytecodeLocation
-    from ..cpython.frames import Code
-    from ..cpython.runtime import Runtime
-    from .hw_breakpoints import HardwareBreakpoint, StopContext
+class Places(Protocol):
+    """What a breakpoint is set at: a `Where`, or what stands for one."""
 
-    class Places(Protocol):
-        """What a breakpoint is set at: a `Where`, or what stands for one."""
+    text: str
+    file: str
+    line: int | None
+    function: str
 
-        text: str
-        file: str
-        line: int | None
-        function: str
-
-        def places(self, rt: Runtime, code: Code | None = None) -> list[BytecodeLocation]:
-            """Its places in a process, or in a module's `Code` that is about to run."""
+    def places(self, rt: Runtime, code: Code | None = None) -> list[BytecodeLocation]:
+        """Its places in a process, or in a module's `Code` that is about to run."""
 
 
 class Where:

@@ -5,27 +5,22 @@ frame that an exception leaves or is handled in (Python/ceval.c, `error:`), firs
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .. import log
 from ..cpython import exceptions
 from ..cpython.bytecode import exception_entries
+from ..cpython.codes import BytecodeLocation
 from ..cpython.content import counted, hides_message
+from ..cpython.dialects import RawFrame
+from ..cpython.frames import Code
+from ..cpython.runtime import Runtime
 from ..cpython.types import EXCEPTION
 from ..engines import registry
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape, short_path
 from . import hw_breakpoints, pybreak
-from .hw_breakpoints import FunctionBreakpoint
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..cpython.codes import BytecodeLocation
-    from ..cpython.dialects import RawFrame
-    from ..cpython.frames import Code
-    from ..cpython.runtime import Runtime
-    from .hw_breakpoints import Process, StopContext
+from .hw_breakpoints import FunctionBreakpoint, Process, StopContext
 
 # Code that catches everything only to print it: an exception that gets there was not handled by the program.
 OUTERMOST = (

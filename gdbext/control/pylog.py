@@ -9,7 +9,7 @@ import itertools
 import os
 import re
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, Callable, Iterator, NamedTuple
 
 import gdb
 
@@ -27,14 +27,8 @@ from ..torch import files
 from ..torch import tensor_impl as tensors
 from .frame_values import arguments, result
 from .gdb_state import columns
-from .hw_breakpoints import READ_ERRORS, BytecodeWatchpoint, running_clock
+from .hw_breakpoints import READ_ERRORS, BytecodeWatchpoint, Process, StopContext, running_clock
 from .pybreak import PyBreakpoint, result_text, text_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any, Callable
-
-    from .hw_breakpoints import Process, StopContext
 
 KEPT = 10_000
 MAX_ARGUMENTS = 12

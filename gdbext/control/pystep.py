@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import TYPE_CHECKING
+from typing import Any, Callable
 
 import gdb
 
 from .. import log
 from ..access import live_gdb
 from ..cpython import codes
+from ..cpython.dialects import RawFrame
 from ..cpython.frames import PyFrame
+from ..cpython.runtime import Runtime
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import Style, escape
 from . import hw_breakpoints, others
@@ -24,12 +26,6 @@ from .gdb_state import every_thread_runs
 from .hw_breakpoints import READ_ERRORS, BytecodeWatchpoint, Process, StopContext, WordWatchpoint
 from .pybreak import result_text, source_line
 from .quirks import wakeups
-
-if TYPE_CHECKING:
-    from typing import Any, Callable
-
-    from ..cpython.dialects import RawFrame
-    from ..cpython.runtime import Runtime
 
 ANCESTORS = 3  # callers that are watched: where a frame goes away by an exception, one of them goes on
 SKIPPED = "<frozen "  # the import machinery is not stepped into

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Callable
 
 import gdb
 
@@ -12,8 +12,6 @@ from ..access.cfi import MASK
 from ..access.unwind import ARGUMENTS, NUMBERS, PC
 
 if TYPE_CHECKING:
-    from typing import Any, Callable
-
     from ..access.base import Target
     from ..kernels.parameters import Parameter
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import Iterable
 
 import gdb
 
 from ..access.cli_gdb import command
 from ..errors import GdbextError
 from . import attached_processes, pylog
+from .attached_processes import AttachedProcess
 from .gdb_state import QuietGdb, select
 from .quirks import wakeups
 from .time_limit import Limit, interrupted_after
-
-if TYPE_CHECKING:
-    from typing import Iterable
-
-    from .attached_processes import AttachedProcess
 
 
 def resume(

@@ -6,7 +6,7 @@ import contextlib
 import os
 import secrets
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..access.files import json_of
@@ -16,8 +16,6 @@ from ..access.sweeper import Sweeper, sweep
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from ..access.base import Target
 
 MAX_RESULT = 1 << 16  # bytes

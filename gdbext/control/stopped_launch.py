@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Sequence
 
 from .. import log
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError, NotFoundError
 from ..kernels import launch, parameters, signatures, triton
+from ..kernels.launch import Launch
 from .kernel_breakpoints import breakpoints, last_stop
 from .registers import dwarf_parameters, vector_register
 
 if TYPE_CHECKING:
-    from typing import Sequence
-
     from ..access.base import Target
-    from ..cpython.runtime import Runtime
-    from ..kernels.launch import Launch
     from ..kernels.parameters import Parameter
     from .cudagdb import CudaGdb
 

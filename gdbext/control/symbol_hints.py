@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import Any
 
 import gdb
 
@@ -18,9 +18,6 @@ from ..render.text import escape
 from . import attached_processes
 from .events import listen
 from .gdb_state import say
-
-if TYPE_CHECKING:
-    from typing import Any
 
 _NAME = re.compile(r"[A-Za-z_]\w*(::~?[A-Za-z_]\w*)*$")
 SHOWN = 3

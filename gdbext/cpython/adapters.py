@@ -7,13 +7,11 @@ libraries/. The rooms above register theirs (torch).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
 
 from ..errors import LayoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from .objects import Object
     from .reprs import Repr
     from .types import TypeInfo
@@ -40,6 +38,12 @@ class Adapter:
         self.object = obj
         if obj is not None and type(self).type_name == Adapter.type_name:
             self.type_name = obj.type_name
+
+    @property
+    def own(self) -> Object:
+        """Its `object`, where it has one."""
+        assert self.object is not None
+        return self.object
 
     def text(self, printer: Repr, depth: int) -> Any:
         """The result of `repr()`."""

@@ -6,16 +6,13 @@ import datetime
 import decimal
 import fractions
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable
 
 from ..errors import GdbextError
 from . import spending
 from .comparisons import plain_set
 from .objects import Object
 from .values import NoneOperand, is_frozen, is_none, kind, members, own_code, plain, truth
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _NUMBERS = (int, float, complex, decimal.Decimal, fractions.Fraction, datetime.timedelta)
 MAX_BITS = 1 << 20  # of a number that an expression makes

@@ -5,17 +5,15 @@ Source: Python/bytecodes.c, Lib/dis.py and Include/opcode.h of each minor; layou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple
 
 from ..errors import LayoutError
 from . import codes
+from .frames import Code
+from .objects import Object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .frames import Code
     from .minors import Minor
-    from .objects import Object
 
 MAX_INSTRUCTIONS = 20000
 MAX_NAMES = 65536

@@ -14,20 +14,18 @@ Without a proof nothing is reported.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable
 
 from .. import log
 from ..errors import GdbextError, NotFoundError
 from . import bytecode, codes
+from .bytecode import Step
+from .frames import PyFrame
+from .objects import Object
 from .stack_depths import UNKNOWN, writers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .bytecode import Step
-    from .frames import PyFrame
     from .minors import Minor
-    from .objects import Object
     from .stack_depths import Writers
 
 _DESCRIPTORS = ("method_descriptor", "classmethod_descriptor", "wrapper_descriptor")

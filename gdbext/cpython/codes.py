@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Sequence
 
 from .. import log, package
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from .frames import CO_OPTIMIZED
+from .frames import CO_OPTIMIZED, Code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from .frames import Code
     from .runtime import Runtime
 
 CHUNK = 1 << 24

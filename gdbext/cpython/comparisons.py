@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable
 
 from ..errors import GdbextError
 from . import hiding, spending
@@ -11,9 +11,6 @@ from .adapters import Adapter
 from .objects import Object
 from .types import BYTES, EXCEPTION, LONG, STR
 from .values import NoneOperand, adapter_of, describe, is_none, kind, length, made_of, members, own_code, plain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # C types without a comparison of their own: equal only to themselves.
 _BY_IDENTITY = frozenset(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Set
+from typing import Any, Iterator
 
 from .. import log
 from ..errors import GdbextError
@@ -12,13 +13,8 @@ from .expressions import free_names, index_node, last_name, parsed
 from .hiding import Hidden
 from .objects import Object
 from .privacy import content_length, is_content, is_number, is_secret, is_text, says_nothing
+from .reprs import Repr
 from .types import TUPLE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Set
-
-    from .reprs import Repr
-
 
 # The interpreter's and CUDA's own messages, which quote names of code, never users' data.
 HARMLESS = re.compile(

@@ -7,20 +7,16 @@ pycore_object.h, pycore_frame.h, Include/cpython/unicodeobject.h of each minor.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, Collection, Iterable, Iterator
 
 from .. import log
 from ..errors import FaultError, LayoutError
 from . import linetable
-from .objects import MAX_ITEMS
-from .types import INLINE_VALUES, MANAGED_DICT, named
+from .objects import MAX_ITEMS, Object
+from .types import INLINE_VALUES, MANAGED_DICT, TypeInfo, named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
-    from .objects import Object
     from .runtime import Runtime
-    from .types import TypeInfo
 
 MAX_FRAMES = 20000
 MAX_PASSED = 200000  # further frames outward, until their activation is found

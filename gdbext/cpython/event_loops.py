@@ -6,18 +6,14 @@ Modules/_collectionsmodule.c (dequeobject). A uvloop.Loop keeps its queues in fi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable
 
 from .. import log
 from ..errors import GdbextError
 from . import tasks
 from .objects import Object
+from .runtime import Runtime
 from .value_attributes import attribute
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .runtime import Runtime
 
 MAX_TIMERS = 4096
 

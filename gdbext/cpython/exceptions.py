@@ -7,22 +7,16 @@ Objects/exceptions.c and traceback.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Iterator
 
 from .. import log
 from ..errors import GdbextError, LayoutError
 from .dialects import RawFrame
-from .frames import PyFrame
+from .frames import Code, PyFrame
+from .objects import Object
 from .reprs import NORMAL, Repr
-from .types import EXCEPTION, LONG, STR, TUPLE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .frames import Code
-    from .objects import Object
-    from .runtime import PyThread, Runtime
-    from .types import TypeInfo
+from .runtime import PyThread, Runtime
+from .types import EXCEPTION, LONG, STR, TUPLE, TypeInfo
 
 MAX_HANDLED = 1000  # exceptions that one thread can be handling: an `except` in each of its frames
 MAX_TRACEBACK = 20000  # frames of one traceback

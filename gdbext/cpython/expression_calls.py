@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
 from .. import log
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
 from . import comparisons, containers, hiding, spending, value_attributes
 from .adapters import Adapter
+from .frames import PyFrame
 from .objects import Object
+from .runtime import Runtime
 from .types import BYTES, DICT, STR, TYPE
 from .values import DictView, NoneOperand, describe, is_none, kind, length, members, own_code, plain, truth, type_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from .frames import PyFrame
     from .reprs import Repr
-    from .runtime import Runtime
 
 MAX_RANGE = 10_000_000
 # Methods of str and bytes that touch nothing but the text and cannot make it grow without bound.

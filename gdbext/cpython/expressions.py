@@ -11,20 +11,17 @@ import ast
 import difflib
 import re
 import types as python_types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Set
+from typing import Any, Iterator, Mapping
 
 from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import arithmetic, containers, expression_calls, hiding, plain_code, spending, value_attributes, values
 from .adapters import Adapter
+from .frames import PyFrame
 from .objects import Object
+from .runtime import Runtime
 from .values import NoneOperand
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Set
-
-    from .frames import PyFrame
-    from .runtime import Runtime
 
 plain_code.register()
 

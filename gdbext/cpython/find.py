@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Iterator
 
 from .. import log
 from ..access.model import PAGE, Module
@@ -11,8 +11,6 @@ from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from . import layout as layouts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ..access.base import Target
 
 

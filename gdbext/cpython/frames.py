@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable
 
 from .. import log
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from . import linetable
+from .dialects import RawFrame
+from .objects import Object
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .dialects import RawFrame
-    from .objects import Object
     from .runtime import Runtime
 
 CO_FAST_HIDDEN, CO_FAST_LOCAL, CO_FAST_CELL, CO_FAST_FREE = 0x10, 0x20, 0x40, 0x80

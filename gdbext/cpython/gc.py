@@ -7,18 +7,14 @@ the objects of gc.freeze(). Free-threaded builds have no rings.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterator, Sequence
 
 from .. import log
+from ..access.base import Target
 from ..errors import FaultError, GdbextError, LayoutError
 from .callees import callee
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ..access.base import Target
-    from .frames import PyFrame
-    from .runtime import Runtime
+from .frames import PyFrame
+from .runtime import Runtime
 
 MAX_OBJECTS = 200_000_000
 WINDOW = 16  # log2 of the bytes read at once

@@ -8,17 +8,13 @@ src/greenlet/greenlet.h (PyGreenlet), TGreenlet.hpp (Greenlet, StackState, Pytho
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from .. import log
 from ..access.retry import retry_reading
 from ..errors import GdbextError, LayoutError
 from . import dialects, gc
+from .dialects import RawFrame
 from .frames import PyFrame
-
-if TYPE_CHECKING:
-    from .dialects import RawFrame
-    from .runtime import Runtime
+from .runtime import Runtime
 
 MODULE = "greenlet._greenlet"
 MAX_GREENLETS = 100_000

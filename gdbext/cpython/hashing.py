@@ -7,18 +7,15 @@ Sources: Python/pyhash.c (siphash13, siphash24), Objects/dictobject.c (do_lookup
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable, Optional, Sequence
 
 from .. import log
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
-    from typing import Callable, Optional, Sequence
-
     from .runtime import Runtime
-
-    Hash = Callable[[bytes], int]
-    Known = Optional[Hash]
+Hash = Callable[[bytes], int]
+Known = Optional[Hash]
 
 ROUNDS = ((1, 3), (2, 4))  # of each word, and at the end: since 3.11, and before
 MOST = 100  # places of a table that are tried: a table is at most two thirds full

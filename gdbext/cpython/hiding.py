@@ -8,16 +8,14 @@ the value, nor an error, nor the time tells more (docs/security.md).
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Set
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 from ..errors import GdbextError
 from . import privacy
 from .adapters import Adapter
 from .objects import Object
 from .types import BYTES, DICT, LIST, STR, TUPLE, TYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 UNKNOWN = object()  # what a `Hidden` holds of a value that was not computed
 _OF_ARRAYS = frozenset("shape dtype device ndim itemsize nbytes layout is_cuda requires_grad".split())

@@ -7,19 +7,14 @@ spawned child has its parent's words in sys.argv; its own command line never had
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import Iterator
 
 from .. import log
+from ..access.base import Target
 from ..access.secrets import is_kept, pairs
 from ..errors import GdbextError
-from .runtime import open_runtime
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..access.base import Target
-    from .objects import Object
-    from .runtime import Runtime
+from .objects import Object
+from .runtime import Runtime, open_runtime
 
 MAX_WORDS = 10_000
 MAX_WORD = 16 << 10  # bytes

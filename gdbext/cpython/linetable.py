@@ -5,11 +5,7 @@ Sources: Objects/lnotab_notes.txt (3.9, 3.10), Objects/locations.md (3.11+). Pur
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import Any
+from typing import Any, Iterable, Iterator
 
 
 def lnotab_line(table: bytes, first: int, lasti: int) -> int:

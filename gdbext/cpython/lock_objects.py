@@ -7,14 +7,10 @@ later releases of 3.13. Such an object is smaller; its type gives the size.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from .. import log
 from ..errors import GdbextError, LayoutError
-
-if TYPE_CHECKING:
-    from .objects import Object
-    from .runtime import Runtime
+from .objects import Object
+from .runtime import Runtime
 
 KINDS = {"_thread.lock": "Lock", "_thread.RLock": "RLock"}
 

@@ -8,17 +8,14 @@ block stack does. So the holder of a lock in a `with` block is read, not guessed
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
 from .bytecode import exception_entries
 from .expressions import evaluate
+from .frames import PyFrame
 from .objects import Object
-
-if TYPE_CHECKING:
-    from .frames import PyFrame
-    from .runtime import Runtime
+from .runtime import Runtime
 
 _LEAVE = ("__exit__", "__aexit__")
 MAX_DEPTH = 4096

@@ -7,17 +7,13 @@ Instructions and their arguments: Python/bytecodes.c and Lib/dis.py of each mino
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable, Sequence
 
 from ..errors import GdbextError
 from . import bytecode, hiding, value_attributes
 from .bytecode import SUBSCRIPT, VARIADIC, Bytecode, Step
+from .frames import Code
 from .objects import Object
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from .frames import Code
 
 NEUTRAL = frozenset(
     "NOP RESUME CACHE NOT_TAKEN PRECALL EXTENDED_ARG COPY_FREE_VARS MAKE_CELL GEN_START GET_AWAITABLE END_FOR POP_ITER".split()

@@ -6,7 +6,7 @@ Source: Lib/contextlib.py (`_GeneratorContextManagerBase`, `_AsyncGeneratorConte
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Iterable
 
 from .. import log
 from ..errors import GdbextError
@@ -14,9 +14,6 @@ from .frames import PyFrame
 from .locks import entered
 from .objects import Object
 from .tasks import frame_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MAX_DEPTH = 4  # managers behind managers
 MAX_HELD = 64

@@ -5,10 +5,7 @@ Offsets are in layouts/, whole strategies (how frames are walked, where attribut
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Callable
 
 
 class Minor:

@@ -8,20 +8,31 @@ Include/cpython/*.h and Objects/dictobject.c, setobject.c, typeobject.c of each 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterable
 
 from .. import log
 from ..errors import GdbextError, LayoutError, MissingError, NotFoundError
 from . import getsets
+from .adapters import Adapter
 from .spending import brief
-from .types import BYTES, DICT, LIST, LONG, MAX_NAME, MEMBER_CODES, MEMBER_OBJECT, MEMBER_STRING, STR, TUPLE, TYPE, named
+from .types import (
+    BYTES,
+    DICT,
+    LIST,
+    LONG,
+    MAX_NAME,
+    MEMBER_CODES,
+    MEMBER_OBJECT,
+    MEMBER_STRING,
+    STR,
+    TUPLE,
+    TYPE,
+    TypeInfo,
+    named,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .adapters import Adapter
     from .runtime import Runtime
-    from .types import TypeInfo
 
 MAX_ITEMS = 20_000_000  # no list, dict or string of an engine is longer; a bigger count is damage
 DEQUE_BLOCK = 64  # Modules/_collectionsmodule.c BLOCKLEN

@@ -3,21 +3,17 @@ and call others of that kind. Code that stores, loops, catches or calls anything
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable, Sequence
 
 from .. import log
 from ..errors import GdbextError, NotFoundError
 from . import arithmetic, bytecode, containers, expression_calls, spending, value_attributes, values
 from .adapters import Adapter
+from .bytecode import Step
 from .machine import Machine, State, bound, code_of
 from .objects import Object
 from .types import TYPE, TypeInfo
 from .value_attributes import BoundMethod
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from .bytecode import Step
 
 MAX_STEPS, MAX_DEPTH = 2000, 12  # instructions of one function, functions in one another
 _BUILTIN = frozenset("len bool abs min max sum int float isinstance hasattr getattr any all super".split())

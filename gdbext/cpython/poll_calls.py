@@ -6,21 +6,17 @@ Source: as of `primitives.table`.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable
 
 from ..access.procfs import state_of
 from ..errors import GdbextError
+from ..primitives.model import Primitive, Way
 from ..primitives.table import asked_of
 from . import callees, poll_files, poll_tasks, primitive_states
 from .objects import Object, is_property
 from .poll_values import CONTAINERS, RAISES, UNKNOWN, Ask, Awaitable, Bound, Value, entry, kinds_of, plain, truth
 from .primitive_states import pid_of
 from .types import TYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..primitives.model import Primitive, Way
 
 
 def attribute(owner: Value, name: str) -> Value:

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable, Iterable
 
 from ..access.procfs import read_or_empty, state_of
 from ..errors import GdbextError
 from .objects import Object
 from .poll_values import RAISES, UNKNOWN, Ask, Value, kinds_of, plain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from .runtime import Runtime
+from .runtime import Runtime
 
 MAX_FILES = 256  # of one call
 NONBLOCKING = 0o4000  # O_NONBLOCK of x86-64 and aarch64, octal in fdinfo

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Sequence
 
 from .. import log
 from ..errors import GdbextError
 from ..primitives.table import ASYNCIO, CHILDREN, LIBRARY, LOOPS
 from . import bytecode
+from .frames import PyFrame
 from .poll_values import Ask
 from .poll_walk import Walk
 from .primitive_states import find, path_of, pid_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .frames import PyFrame
 
 MAX_LOOPS = 4  # of a function
 MAX_FRAMES = 8  # innermost, of which one may have the loop

@@ -7,19 +7,17 @@ compute. What the decisions rest on, and what would lead out of the loop if it w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import log
 from ..errors import GdbextError
 from . import bytecode, poll_calls, poll_values
+from .bytecode import Step
+from .frames import Code
 from .machine import Machine, State, bound, code_of
 from .objects import Object
 from .poll_values import UNKNOWN, Ask, Bound, Value
 from .stack_depths import writers
-
-if TYPE_CHECKING:
-    from .bytecode import Step
-    from .frames import Code
 
 MAX_STEPS = 1500  # instructions of one walk, all of its calls and ways together
 MAX_DEPTH = 5  # functions in one another

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..access.base import Target
 from ..errors import GdbextError
 from .callees import callee
 from .reprs import SHORT, Repr
 from .runtime import open_runtime
-
-if TYPE_CHECKING:
-    from ..access.base import Target
 
 
 def read(target: Target) -> str:

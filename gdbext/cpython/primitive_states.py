@@ -4,21 +4,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Sequence
 
 from .. import log
 from ..errors import GdbextError
 from ..primitives import table
+from ..primitives.model import Primitive, Way
 from . import lock_objects
 from .objects import Object
 from .poll_values import kinds_of
 from .simple_queues import items
 from .task_waits import Futures
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..primitives.model import Primitive, Way
 
 FRAMES = 8  # innermost frames in which a wait of the library is looked for
 DONE = ("FINISHED", "CANCELLED", "CANCELLED_AND_NOTIFIED")  # states of a concurrent.futures.Future

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import GdbextError
+from .frames import Code
 from .objects import Object
-from .types import LONG, STR, TUPLE, TYPE
+from .runtime import Runtime
+from .types import LONG, STR, TUPLE, TYPE, TypeInfo
 
 if TYPE_CHECKING:
-    from .frames import Code
     from .reprs import Repr
-    from .runtime import Runtime
-    from .types import TypeInfo
 
 _METACLASSES = ("enum.EnumMeta", "enum.EnumType", "typing._AnyMeta")  # whose __repr__ `show_class` knows
 

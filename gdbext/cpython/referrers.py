@@ -9,20 +9,15 @@ from __future__ import annotations
 
 import collections
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any, Collection, Iterable, Iterator
 
 from .. import log
 from ..errors import GdbextError
+from .frames import PyFrame
 from .gc import WINDOW, Windows
-from .types import BYTES, DICT, LIST, LONG, MEMBER_OBJECT, STR, TUPLE, TYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
-    from .frames import PyFrame
-    from .objects import Object
-    from .runtime import Runtime
-    from .types import TypeInfo
+from .objects import Object
+from .runtime import Runtime
+from .types import BYTES, DICT, LIST, LONG, MEMBER_OBJECT, STR, TUPLE, TYPE, TypeInfo
 
 MAX_EDGES = 150_000  # followed per search, which bounds it to about a second
 MAX_WIDE = 20_000  # members of one container

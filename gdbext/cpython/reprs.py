@@ -8,7 +8,8 @@ and never spoils the rest.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Set
+from typing import Any, Callable, Iterable
 
 from .. import log
 from ..access.secrets import is_secret_name
@@ -19,9 +20,6 @@ from .adapters import DAMAGED, Adapter
 from .builtin_reprs import default_repr
 from .objects import Object
 from .types import BYTES, DICT, EXCEPTION, LIST, LONG, STR, TUPLE, TYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Set
 
 
 class Limits:

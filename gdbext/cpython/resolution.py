@@ -4,16 +4,13 @@ which it resolves."""
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Set
+from typing import Any, Sequence
 
 from ..errors import FaultError, GdbextError, NotFoundError
 from .expressions import Evaluator, evaluate, free_names
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence, Set
-
-    from .frames import PyFrame
-    from .runtime import Runtime
+from .frames import PyFrame
+from .runtime import Runtime
 
 MAX_TRIED = 4  # frames whose errors are told
 

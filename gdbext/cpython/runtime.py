@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterable
 
 from .. import log
+from ..access.model import Module
 from ..access.procfs import read_maps, read_stat
 from ..access.retry import retry_reading
 from ..errors import AwayError, FaultError, GdbextError, LayoutError, NotFoundError
@@ -16,10 +17,7 @@ from .objects import Object
 from .types import MAX_NAME, TypeInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ..access.base import Target
-    from ..access.model import Module
 
 MAX_INTERPRETERS = 1000
 MAX_THREAD_NAME = 200  # characters

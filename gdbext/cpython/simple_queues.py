@@ -5,13 +5,9 @@ Source: Modules/_queuemodule.c: `simplequeueobject` has a list and a position be
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..errors import GdbextError
 from ..primitives.table import RINGS
-
-if TYPE_CHECKING:
-    from .objects import Object
+from .objects import Object
 
 MAX_ITEMS = 4096  # of a queue
 

@@ -10,12 +10,9 @@ import contextlib
 import itertools
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable, Iterator
 
 from ..errors import GdbextError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 MAX_MADE = 256 << 20  # bytes
 SECONDS = 30.0

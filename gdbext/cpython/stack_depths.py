@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from ..errors import LayoutError
 from . import bytecode
+from .bytecode import Step
+from .frames import Code
 
 if TYPE_CHECKING:
-    from .bytecode import Step
-    from .frames import Code
-
     Writers = tuple[int, ...]  # by depth, the offset of the instruction that wrote a value; UNKNOWN where uncertain
 
 UNKNOWN = -1

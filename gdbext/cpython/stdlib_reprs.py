@@ -46,8 +46,7 @@ class _Fields(Adapter):
     """An adapter that reads the instance's own fields."""
 
     def _held(self) -> dict[str, Any]:
-        assert self.object is not None
-        return dict(self.object.fields())
+        return dict(self.own.fields())
 
 
 # ---- wrappers around a container -------------------------------------------------------------------------------------
@@ -57,16 +56,14 @@ class WrapperAdapter(Adapter):
     reprs = ("collections.UserDict", "collections.UserList", "collections.UserString")
 
     def _data(self) -> Object:
-        assert self.object is not None
-        found = dict(self.object.instance_entries()).get("data")
+        found = dict(self.own.instance_entries()).get("data")
         if found is None:
             raise LayoutError("no data in it")
-        return self.object.rt.object(found)
+        return self.own.rt.object(found)
 
     def _own(self, *names: str) -> bool:
         """Whether these methods are those of `collections`, not of a subclass."""
-        assert self.object is not None
-        definers = [self.object.type.python_definer(n) for n in names]
+        definers = [self.own.type.python_definer(n) for n in names]
         return all(d is None or d.module in ("collections", "collections.abc", "_collections_abc") for d in definers)
 
     def text(self, printer: Repr, depth: int) -> str:
@@ -98,8 +95,7 @@ class PatternAdapter(Adapter):
     """re.Pattern, by the members that its type declares (`pattern`, `flags`)."""
 
     def text(self, printer: Repr, depth: int) -> Any:
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         pattern, flags = obj.attr("pattern"), _number(obj.attr("flags"))
         is_text = bool(pattern.type.flags & STR)
         if is_text and flags & 0x124 == 0x20:  # a str has UNICODE anyhow
@@ -115,8 +111,7 @@ class MatchAdapter(Adapter):
     """re.Match: `string` and `re` are members; lastindex, groups and mark[] follow `endpos` (sre.h)."""
 
     def text(self, printer: Repr, depth: int) -> Any:
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         string, pattern = obj.attr("string"), obj.attr("re")
         at = obj.address + obj.type.slots["endpos"][0]
         groups, start, end = (obj.rt.target.i64(at + 16 + 8 * i) for i in range(3))
@@ -133,8 +128,7 @@ class LoggerAdapter(_Fields):
     reprs = ("logging.Logger", "logging.LoggerAdapter", "logging.Handler", "logging.FileHandler")
 
     def text(self, printer: Repr, depth: int) -> Any:
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         definer, held = obj.type.python_definer("__repr__"), self._held()
         if definer is None:
             return NotImplemented
@@ -157,8 +151,7 @@ class LoggerAdapter(_Fields):
         raise LayoutError("loggers without end")
 
     def _level(self, level: int) -> str:
-        assert self.object is not None
-        module = self.object.rt.module("logging")
+        module = self.own.rt.module("logging")
         try:
             names = module.item("_levelToName") if module is not None else None
             return _text(names.item(level)) if names is not None else f"Level {level}"
@@ -173,11 +166,10 @@ class NamespaceAdapter(_Fields):
     reprs = ("argparse._AttributeHolder",)
 
     def text(self, printer: Repr, depth: int) -> Any:
-        assert self.object is not None
         pairs = [p for p in self._held().items() if p[0].isidentifier()]
         if len(pairs) < len(self._held()):
             return NotImplemented
-        return printer.record(self.object.type.name, pairs, depth)
+        return printer.record(self.own.type.name, pairs, depth)
 
 
 # ---- threads ---------------------------------------------------------------------------------------------------------
@@ -187,8 +179,7 @@ class ThreadAdapter(_Fields):
     reprs = ("threading.Thread",)
 
     def text(self, printer: Repr, depth: int) -> Any:
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         held = self._held()
         begun = held["_started"].attr("_flag").plain() is True
         status = "stopped" if begun and self._has_ended(held) else "started" if begun else "initial"
@@ -201,8 +192,7 @@ class ThreadAdapter(_Fields):
         return f"<{obj.type.name}({name}, {status})>"
 
     def _has_ended(self, held: dict[str, Any]) -> bool:
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         if "_is_stopped" in held:  # up to 3.12
             return held["_is_stopped"].plain() is True
         module = obj.rt.module("threading")
@@ -222,8 +212,7 @@ class SynchroniserAdapter(_Fields):
     reprs = ("threading.Event", "threading.Condition", "threading.Semaphore", "threading.BoundedSemaphore")
 
     def text(self, printer: Repr, depth: int) -> Any:
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         definer, held = obj.type.python_definer("__repr__"), self._held()
         if definer is None:
             return NotImplemented
@@ -244,8 +233,7 @@ class FutureAdapter(_Fields):
     reprs = ("concurrent.futures._base.Future",)
 
     def text(self, printer: Repr, depth: int) -> Any:
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         held = self._held()
         state, raised, result = _text(held["_state"]), held["_exception"], held["_result"]
         shown = _STATES.get(state, "cancelled" if state.startswith("CANCELLED") else state)

@@ -37,8 +37,7 @@ class PathAdapter(PlainAdapter):
     def make(self) -> pathlib.PurePath:
         import pathlib  # as those below: milliseconds each, and most processes hold none that is asked for
 
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         held = dict(obj.fields())
         parts = held.get("_raw_paths") or held.get("_parts")
         if not isinstance(parts, Object):
@@ -51,8 +50,7 @@ class PathAdapter(PlainAdapter):
         return NotImplemented if name == "parser" else super().attribute(name)
 
     def text(self, printer: Repr, depth: int) -> str:
-        assert self.object is not None
-        return f"{self.object.type.name}({printer.cut(repr(self.make().as_posix()), 2 * printer.limits.string)})"
+        return f"{self.own.type.name}({printer.cut(repr(self.make().as_posix()), 2 * printer.limits.string)})"
 
 
 class DecimalAdapter(PlainAdapter):
@@ -63,8 +61,7 @@ class DecimalAdapter(PlainAdapter):
     def make(self) -> decimal.Decimal:
         import decimal
 
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         t, at = obj.rt.target, obj.address + obj.rt.layout["object.__size"] + 8
         flags = t.u8(at)
         exponent, digits, count, allocated = struct.unpack("<4q", t.read(at + 8, 32))
@@ -93,15 +90,13 @@ class FractionAdapter(PlainAdapter):
     def make(self) -> fractions.Fraction:
         import fractions
 
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         held = dict(obj.fields())
         return fractions.Fraction(held["_numerator"].integer(), held["_denominator"].integer())
 
     def text(self, printer: Repr, depth: int) -> str:
-        assert self.object is not None
         made = self.make()
-        return f"{self.object.type.name}({printer.integer(made.numerator)}, {printer.integer(made.denominator)})"
+        return f"{self.own.type.name}({printer.integer(made.numerator)}, {printer.integer(made.denominator)})"
 
 
 class UuidAdapter(PlainAdapter):
@@ -110,13 +105,11 @@ class UuidAdapter(PlainAdapter):
     def make(self) -> uuid.UUID:
         import uuid
 
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         return uuid.UUID(int=dict(obj.fields())["int"].integer())
 
     def text(self, printer: Repr, depth: int) -> str:
-        assert self.object is not None
-        return f"{self.object.type.name}('{self.make()}')"
+        return f"{self.own.type.name}('{self.make()}')"
 
 
 # ---- dates -----------------------------------------------------------------------------------------------------------
@@ -125,16 +118,14 @@ class _DateAdapter(PlainAdapter):
 
     def _data(self, size: int) -> tuple[bytes, bool, int]:
         """-> (`data` of that many bytes, whether a time zone follows, the address behind `data`)"""
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         at = obj.address + obj.rt.layout["object.__size"] + 8
         raw = obj.rt.target.read(at, 1 + size)
         return raw[1:], bool(raw[0]), at + 1 + size
 
     def _zone(self, has: bool, after: int) -> Object | None:
         """The tzinfo object, whose pointer follows the fold byte."""
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         return obj.rt.object(obj.rt.target.u64((after + 1 + 7) & ~7)) if has else None
 
     def _plain_zone(self, zone: Object | None) -> datetime.tzinfo | None:
@@ -149,11 +140,10 @@ class _DateAdapter(PlainAdapter):
         return made
 
     def _shown(self, parts: list[Any], fold: int, zone: Object | None, printer: Repr, depth: int) -> str:
-        assert self.object is not None
         shown = [str(p) for p in parts]
         shown += ["fold=1"] if fold else []
         shown += [f"tzinfo={printer.show(zone, depth + 1)}"] if zone is not None else []
-        return f"{self.object.type.raw_name}({', '.join(shown)})"
+        return f"{self.own.type.raw_name}({', '.join(shown)})"
 
 
 class DateAdapter(_DateAdapter):
@@ -194,8 +184,7 @@ class DatetimeAdapter(_ClockAdapter):
         import datetime
 
         data, has, after = self._data(10)
-        assert self.object is not None
-        fold = self.object.rt.target.u8(after)
+        fold = self.own.rt.target.u8(after)
         micro = int.from_bytes(data[7:10], "big")
         month, day, hour, minute, second = data[2:7]
         made = datetime.datetime(data[0] << 8 | data[1], month, day, hour, minute, second, micro, fold=fold)
@@ -214,10 +203,9 @@ class TimeAdapter(_ClockAdapter):
         import datetime
 
         data, has, after = self._data(6)
-        assert self.object is not None
         hour, minute, second = data[:3]
         micro = int.from_bytes(data[3:6], "big")
-        made = datetime.time(hour, minute, second, micro, fold=self.object.rt.target.u8(after))
+        made = datetime.time(hour, minute, second, micro, fold=self.own.rt.target.u8(after))
         return made, self._zone(has, after)
 
     def text(self, printer: Repr, depth: int) -> str:
@@ -239,15 +227,13 @@ class DeltaAdapter(PlainAdapter):
     def make(self) -> datetime.timedelta:
         import datetime
 
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         at = obj.address + obj.rt.layout["object.__size"] + 8
         days, seconds, micro = struct.unpack("<3i", obj.rt.target.read(at, 12))
         return datetime.timedelta(days, seconds, micro)
 
     def text(self, printer: Repr, depth: int) -> str:
-        assert self.object is not None
-        return self.object.type.raw_name + repr(self.make())[len("datetime.timedelta") :]
+        return self.own.type.raw_name + repr(self.make())[len("datetime.timedelta") :]
 
 
 class ZoneAdapter(PlainAdapter):
@@ -256,8 +242,7 @@ class ZoneAdapter(PlainAdapter):
     methods = frozenset(())
 
     def _parts(self) -> tuple[Object, str | None]:
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         at = obj.address + obj.rt.layout["object.__size"]
         name = obj.rt.target.u64(at + 8)
         return obj.rt.object(obj.rt.target.u64(at)), obj.rt.object(name).string(1000) if name else None
@@ -279,8 +264,7 @@ class EnumAdapter(Adapter):
     """Members of enums: `name` and `value`, whose descriptors enum.py defines in Python, and the truth of flags."""
 
     def _own(self, name: str, field: str) -> Any:
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         definer = obj.type.python_definer(name)
         if definer is None or definer.module != "enum":
             return NotImplemented

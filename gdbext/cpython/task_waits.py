@@ -7,18 +7,14 @@ Sources, per minor: Lib/asyncio/ (tasks.py, taskgroups.py, staggered.py), Module
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Callable, Iterable
 
 from .. import log
 from ..errors import GdbextError, LayoutError
 from .frames import CO_FAST_FREE, PyFrame
+from .objects import Object
+from .runtime import Runtime
 from .types import LONG, STR
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from .objects import Object
-    from .runtime import Runtime
 
 MAX_CHILDREN = 100_000
 MAX_NAME = 255  # characters of a task's name, as CPython's own readers

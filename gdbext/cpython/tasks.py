@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import Callable, Iterable
 
 from .. import log
 from ..errors import GdbextError, LayoutError, NotFoundError
 from .dialects import RawFrame
 from .frames import PyFrame
 from .objects import Object
+from .runtime import Runtime
 from .task_waits import CANCELLED, FINISHED, PENDING, Futures, Waiting, is_task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from .runtime import Runtime
 
 MAX_TASKS = 1_000_000
 MAX_CHAIN = 20_000

@@ -7,22 +7,18 @@ layouts/cpython.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, Collection, Hashable, Iterable, TypeVar
 
 from .. import log
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape
 from . import adapters
+from .adapters import Adapter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable
-    from typing import TypeVar
-
-    from .adapters import Adapter
     from .objects import Object
     from .runtime import Runtime
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 LONG, LIST, TUPLE, BYTES, STR, DICT, EXCEPTION, TYPE = (1 << n for n in range(24, 32))  # tp_flags: subclass of …
 HEAPTYPE, MANAGED_DICT, INLINE_VALUES = 1 << 9, 1 << 4, 1 << 2

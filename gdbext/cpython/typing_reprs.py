@@ -7,16 +7,14 @@ typevarobject.c, templateobject.c, interpolationobject.c, sentinelobject.c, lazy
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFoundError
 from .builtin_reprs import default_repr
+from .objects import Object
 from .types import LIST, MAX_NAME, TUPLE, TYPE
 
 if TYPE_CHECKING:
-    from typing import Any
-
-    from .objects import Object
     from .reprs import Repr
 
 MAX_PARTS = 64  # of a dotted name

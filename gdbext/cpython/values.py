@@ -12,7 +12,7 @@ import decimal
 import fractions
 import pathlib
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from .. import log
 from ..errors import FaultError, GdbextError
@@ -22,8 +22,6 @@ from .objects import MAX_ITEMS, Object
 from .types import BYTES, DICT, LIST, STR, TUPLE, TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from .reprs import Repr
     from .runtime import Runtime
 

@@ -17,19 +17,17 @@ from __future__ import annotations
 import os
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Sequence
 
 from .. import log
 from ..access import procfs
 from ..errors import GdbextError, LayoutError
 from . import dialects
+from .dialects import RawFrame
+from .layout import Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..access.base import Target
-    from .dialects import RawFrame
-    from .layout import Layout
     from .runtime import PyThread, Runtime
 
 AGREE, SPAN = 6, 0.03  # readings one after the other, and seconds from the first to the last, that prove a root

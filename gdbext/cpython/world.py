@@ -8,10 +8,9 @@ Python/pystate.c (stop_the_world), Include/internal/pycore_interp.h and pycore_p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from .runtime import PyThread, Runtime
+from .runtime import PyThread, Runtime
 
 ATTACHED = 1  # of tstate.state: _Py_THREAD_ATTACHED
 

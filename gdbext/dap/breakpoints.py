@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Iterable, Iterator
 
 import gdb
 
@@ -21,8 +21,6 @@ from ..session.gdb_session import session
 from . import server
 
 if TYPE_CHECKING:
-    from typing import Any, Iterable, Iterator
-
     from .server import Body
 
     Wanted = tuple[int, str, str, str]  # line, condition, hit condition, log message

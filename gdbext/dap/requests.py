@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Callable
 
 import gdb
 
@@ -17,6 +17,7 @@ from ..access.cli_gdb import command
 from ..answers.children import PAGE, Variable, of_names
 from ..control import pylog
 from ..cpython import resolution
+from ..cpython.frames import PyFrame
 from ..cpython.reprs import NORMAL
 from ..engines.sensitive_names import names_for, shown_name
 from ..errors import GdbextError
@@ -25,12 +26,10 @@ from ..render.text import one_line
 from ..session.gdb_session import session
 from ..session.session import register_adapters
 from . import breakpoints, server
+from .server import Later
 
 if TYPE_CHECKING:
-    from typing import Any, Callable
-
-    from ..cpython.frames import PyFrame
-    from .server import Body, Later
+    from .server import Body
 
 FIRST = 1 << 30  # of our references to variables: gdb's count from 1
 READ_ONLY = {"attributes": ["readOnly"]}

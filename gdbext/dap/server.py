@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Callable
 
 import gdb
 
@@ -18,8 +18,6 @@ from ..errors import GdbextError
 from ..render.text import one_line
 
 if TYPE_CHECKING:
-    from typing import Any, Callable
-
     Body = dict[str, Any]
 
 

@@ -6,21 +6,19 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import namedtuple
+from typing import Any, Callable, Iterator, Mapping, Sequence, TypeVar
 
+from ..cpython.objects import Object
+from ..cpython.runtime import Runtime
+from ..cpython.types import TypeInfo
 from ..errors import FaultError, GdbextError, MissingError, NotFoundError
+from .spec import EngineSpec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterator, Mapping, Sequence, TypeVar
-
-    from ..cpython.objects import Object
-    from ..cpython.runtime import Runtime
-    from ..cpython.types import TypeInfo
     from ..kvcache.rules import Rule
     from .columns import Records
-    from .spec import EngineSpec
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 Name = namedtuple("Name", "since until of", defaults=("", "", ""))
 Name.__doc__ = """Which objects have an attribute. `since`, `until`: the first and the last release, '' for no limit; `of`: names

@@ -7,17 +7,14 @@ session is left by setsid(2) alone.
 
 from __future__ import annotations
 
+from typing import Callable
+
 from .. import log
 from ..access import namespaces
+from ..access.proctable import Process, ProcTable
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError
 from .search import could_have_started, is_init
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Callable
-
-    from ..access.proctable import Process, ProcTable
-    from ..cpython.runtime import Runtime
 
 
 def lost_parent(process: Process, table: ProcTable, runtime_of: Callable[[int], Runtime] | None) -> str:

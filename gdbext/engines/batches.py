@@ -5,19 +5,15 @@ from __future__ import annotations
 import contextlib
 import gc
 from functools import partial
+from typing import Callable, Collection, Hashable, Iterator, Sequence, TypeVar
 
 from .. import log
 from ..access.retry import retry_reading
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Callable, Collection, Hashable, Iterator, Sequence, TypeVar
-
-    from ..cpython.runtime import Runtime
-
-    M = TypeVar("M", bound=Hashable)
-    T = TypeVar("T")
+M = TypeVar("M", bound=Hashable)
+T = TypeVar("T")
 
 SMALLEST, LARGEST = 128, 2048  # members of a batch: the first ones are those that are served and leave, so they are read soonest
 PARTS = 4  # that a batch is read in which changed under the reader

@@ -12,21 +12,18 @@ import functools
 import itertools
 import operator
 from itertools import chain, compress, repeat
+from typing import Iterable, Iterator, Sequence, Tuple
 
 from .. import log
-from ..cpython.types import named
+from ..cpython.runtime import Runtime
+from ..cpython.types import TypeInfo, named
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterable, Iterator, Sequence, Tuple
-
     from ..access.base import Target
-    from ..cpython.runtime import Runtime
-    from ..cpython.types import TypeInfo
-
-    Run = Tuple[int, int, int]  # first address, count, distance
-    Piece = Tuple[int, memoryview]  # base address, its words
+Run = Tuple[int, int, int]  # first address, count, distance
+Piece = Tuple[int, memoryview]  # base address, its words
 
 GAP = 1 << 15  # bytes: pieces nearer than this are read in one
 PIECE = 1 << 20

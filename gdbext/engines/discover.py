@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, Callable, Collection
+
 from ..access.proc import ProcTarget
 from ..access.proctable import ProcTable
-from ..cpython.runtime import open_runtime
+from ..cpython.runtime import Runtime, open_runtime
 from ..errors import GdbextError
 from . import families, instances
-from .rank import set_labels
+from .rank import Rank, set_labels
 from .registry import ENGINES, SPECS
 from .search import Search, is_init
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from typing import Any, Callable
-
-    from ..cpython.runtime import Runtime
-    from .rank import Rank
 
 _HIDDEN = {
     "exe": "executable",
@@ -165,7 +159,7 @@ def _complete(number: int, group: list[Rank]) -> None:
     """Fills in the facts that need all processes of one engine: its number, global ranks, replicas, labels."""
     SPECS[group[0].engine].infer_world(group)
     for rank in group:
-        rank.family = number
+        rank.family, rank.kin = number, group
         core = rank.parent
         if rank.role != "worker" or core is None or core.role != "engine-core":
             continue

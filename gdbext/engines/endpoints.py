@@ -10,7 +10,7 @@ import math
 import re
 import socket
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 from ..access.background import background_thread
 from . import listeners
@@ -18,7 +18,6 @@ from .registry import spec_of
 
 if TYPE_CHECKING:
     import http.client
-    from collections.abc import Iterator, Sequence
 
     from .rank import Rank
 

@@ -9,23 +9,18 @@ gunicorn/workers/sync.py, gthread.py, waitress/task.py, werkzeug/serving.py, asg
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable, Sequence
 
 from .. import log
+from ..cpython.frames import PyFrame
+from ..cpython.objects import Object
+from ..cpython.runtime import Runtime
 from ..cpython.tasks import tasks
 from ..errors import GdbextError
 from ..observe.stack_keys import stack_key
 from .objects import at, path
-from .sightings import HTTP, Exchange, Sighting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ..cpython.frames import PyFrame
-    from ..cpython.objects import Object
-    from ..cpython.runtime import Runtime
-    from .sightings import Look
-    from .spec import EngineSpec
+from .sightings import HTTP, Exchange, Look, Sighting
+from .spec import EngineSpec
 
 MANY = 512  # tasks of a server: of more, exchanges are not told from the engine's requests
 TOLD = 64  # exchanges of one process that are told apart

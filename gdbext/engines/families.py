@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any, Callable
 
+from ..access.proctable import ProcTable
+from ..cpython.runtime import Runtime
 from .adopted import lost_parent
+from .rank import Rank
 from .registry import SPECS
 from .spec import SCHEDULERS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable
-
-    from ..access.proctable import ProcTable
-    from ..cpython.runtime import Runtime
-    from .rank import Rank
 
 ORPHANS = ("engine-core", "worker", "scheduler", "detokenizer", "rank", "coordinator", "child", "api-server")
 _RINGS = re.compile(r" /dev/shm/(psm_\w+)")

@@ -4,16 +4,14 @@ that may come next. The engines' `grammar` modules use it."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Iterator
+from typing import Iterator
 
 from .. import log
+from ..cpython.objects import Object
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError
 from ..torch.tensor_impl import read_tensor
 from .objects import settled_frames
-
-if TYPE_CHECKING:
-    from ..cpython.objects import Object
-    from ..cpython.runtime import Runtime
 
 COMPILING, READY, ENDED, FAILED = "compiling", "ready", "ended", "failed"
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Callable, Iterable, Sequence
+
+from ..access.base import Target
 from ..errors import GdbextError, NotFoundError
 from .processes import ProcessRef
 from .recognition import MAX_RANK
 from .registry import SPECS
-from .spec import SCHEDULERS
+from .spec import SCHEDULERS, EngineSpec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Iterable, Sequence
-
-    from ..access.base import Target
     from .rank import Rank
-    from .spec import EngineSpec
 
 SHARDS = ("worker", "scheduler", "rank")
 FRONT_ENDS = ("frontend", "api-server")

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from .. import log
 from ..access.files import json_of
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
-    from typing import Iterable, Mapping, Sequence
-
     from .rank import Rank
 
 SHOWN = 120  # characters of a word that a user has chosen

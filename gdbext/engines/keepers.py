@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Callable
+
 from .. import log
+from ..cpython.frames import PyFrame
+from ..cpython.runtime import PyThread, Runtime
 from ..cpython.tasks import running_loops
 from ..errors import GdbextError
 from ..observe.observer import thread_sample
 from ..primitives.table import WAITS
 from .objects import settled_frames, thread_in
 from .sightings import Keeper
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Callable
-
-    from ..cpython.frames import PyFrame
-    from ..cpython.runtime import PyThread, Runtime
 
 LOOPS = ("/asyncio/runners.py", "/asyncio/base_events.py", "/uvicorn/_compat.py")  # the place of a loop with nothing to run
 

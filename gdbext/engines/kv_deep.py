@@ -9,18 +9,17 @@ ended whatever else runs there."""
 
 from __future__ import annotations
 
+from typing import Iterator, Sequence
+
 from ..errors import GdbextError
-from ..kvcache.model import ValueFault, Values
+from ..kvcache.model import Cache, Request, ValueFault, Values, Worker
 from ..kvcache.rules import BLOCK_NAN, PREFIX_COPY, RANK_COPY, RESERVED_NAN
 from ..torch import arrays, layer_compare, stats
 from .kv_view import block_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator, Sequence
-
     from ..kvcache.addresses import Layer, Part
-    from ..kvcache.model import Cache, Request, Worker
 
 MAX_BLOCKS = 2048  # in use that are checked
 SAMPLES = 64  # pairs of blocks that decide whether two ranks hold the same

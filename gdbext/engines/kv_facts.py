@@ -4,29 +4,24 @@ and of the workers here, several times over one time."""
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable, Iterable
 
 from .. import log
+from ..access.base import Target
 from ..access.retry import retry_reading
-from ..cpython.runtime import open_runtime
+from ..cpython.runtime import Runtime, open_runtime
 from ..errors import GdbextError
 from ..kvcache import exchange
 from ..observe.loop import rounds
 from ..observe.system_calls import in_network
 from ..torch import collectives
 from . import kv_view
+from .group import Engine
 from .processes import ProcessRef
+from .rank import Rank
 from .registry import SPECS
 
-if TYPE_CHECKING:
-    from typing import Callable, Iterable
-
-    from ..access.base import Target
-    from ..cpython.runtime import Runtime
-    from .group import Engine
-    from .rank import Rank
-
-SCHEMA = "llm-kv-tables/1"
+SCHEMA = "llm-kv-tables/2"
 READINGS, INTERVAL = 6, 0.4  # of each process
 TEXT = 500  # characters of a reason
 

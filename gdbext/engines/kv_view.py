@@ -6,36 +6,33 @@ import functools
 import math
 import time
 from dataclasses import replace
+from typing import Any, Callable, List, Sequence, TypeVar
 
 from .. import log
+from ..access.base import Target
 from ..access.retry import LASTING_TRIES, SECONDS, agreeing, retry_reading
-from ..cpython.runtime import open_runtime
+from ..cpython.objects import Object
+from ..cpython.runtime import Runtime, open_runtime
 from ..errors import GdbextError, NotFoundError
 from ..kvcache import invariants
+from ..kvcache.invariants import Report
+from ..kvcache.model import Cache, Request, TokenHashes, Worker
+from ..kvcache.model import Values as BlockValues
 from ..kvcache.suspects import CHECKS, Suspects
 from ..torch import arrays, stats
+from ..torch.tensor import Tensor
 from . import absences, registry
+from .absences import Absences
 from .batches import uncollected
 from .objects import frames_are_whole
+from .spec import EngineSpec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, List, Sequence, TypeVar
-
-    from ..access.base import Target
-    from ..cpython.objects import Object
-    from ..cpython.runtime import Runtime
     from ..kvcache.addresses import Layer, Part
-    from ..kvcache.invariants import Report
-    from ..kvcache.model import Cache, Request, TokenHashes, Worker
-    from ..kvcache.model import Values as BlockValues
-    from ..torch.tensor import Tensor
-    from .absences import Absences
     from .group import Engine
-    from .spec import EngineSpec
-
-    T = TypeVar("T")
-    Values = Callable[[Cache, List[Worker], List[str]], BlockValues]
+T = TypeVar("T")
+Values = Callable[[Cache, List[Worker], List[str]], BlockValues]
 
 MOST_CHECKS, CHECKING = 16, 2.0  # beyond CHECKS, a running process is read again up to so often, for so many seconds
 

@@ -13,14 +13,11 @@ import ipaddress
 import os
 import socket
 import sys
-from typing import TYPE_CHECKING, Iterator, NamedTuple
+from typing import Iterator, NamedTuple, Union
 
 from ..access.procfs import parse_inet, status_field
 
-if TYPE_CHECKING:
-    from typing import Union
-
-    Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
+Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 
 LISTENS = "0A"
 LATE = (socket.timeout, TimeoutError)  # a socket that gave nothing in time: two classes before Python 3.10

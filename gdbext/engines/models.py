@@ -3,19 +3,16 @@ engine so that each module is called from Python."""
 
 from __future__ import annotations
 
+from typing import Any, Sequence
+
 from .. import log
+from ..cpython.objects import Object
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError
 from ..torch import modules
 from . import registry
 from .objects import optional
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Sequence
-
-    from ..cpython.objects import Object
-    from ..cpython.runtime import Runtime
-    from .spec import EngineSpec
+from .spec import EngineSpec
 
 ROWS = "RowParallelLinear"  # puts the ranks' parts together again
 COLUMNS = "ColumnParallelLinear"  # and classes derived from it (Merged..., QKV...): its output is cut in the last dimension

@@ -4,13 +4,10 @@ in gdb."""
 from __future__ import annotations
 
 import re
+from typing import Any, Collection, Iterable
 
 from .. import log
 from ..errors import NotFoundError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Collection, Iterable
 
 READING = re.compile(
     "(get|is|has|num|total|available|config|debug|print|verify)|.*(num|nums|size|count)$", re.IGNORECASE

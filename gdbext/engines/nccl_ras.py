@@ -8,14 +8,11 @@ The protocol, lines of text: src/ras/client.cc and client_support.cc of NCCL 2.2
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable
 
 from ..access.files import DAMAGE, json_of
 from ..errors import GdbextError
 from . import listeners
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 PORT = 28028  # NCCL_RAS_CLIENT_PORT
 GATHER = 2  # seconds that NCCL may wait for the other processes of the job

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import array
 import itertools
+from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Sequence, Tuple, TypeVar
 
 from .. import log
 from ..access.retry import retry_reading, settled_counts
 from ..cpython import tasks
+from ..cpython.frames import PyFrame
+from ..cpython.objects import Object
+from ..cpython.runtime import PyThread, Runtime
 from ..errors import GdbextError, LayoutError, MissingError, NotFoundError
+from ..torch.tensor import Tensor
 from ..torch.tensor_impl import is_tensor, read_tensor
 from . import absences
 from .columns import integers
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Sequence, Tuple, TypeVar
-
-    from ..cpython.frames import PyFrame
-    from ..cpython.objects import Object
-    from ..cpython.runtime import PyThread, Runtime
-    from ..torch.tensor import Tensor
-
-    Places = Sequence[Tuple[str, str]]
-    T = TypeVar("T")
+Places = Sequence[Tuple[str, str]]
+T = TypeVar("T")
 
 MAX_THREADS = 256
 MAX_NUMBERS = 1 << 28

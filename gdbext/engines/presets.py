@@ -3,12 +3,9 @@ spec."""
 
 from __future__ import annotations
 
+from ..cpython.runtime import Runtime
 from . import registry
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..cpython.runtime import Runtime
-    from .spec import Presets
+from .spec import Presets
 
 
 def names() -> tuple[str, ...]:

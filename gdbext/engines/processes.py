@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Iterable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterable
-
     from .rank import Rank
 
 

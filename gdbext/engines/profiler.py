@@ -12,22 +12,18 @@ import json
 import os
 import re
 import time
+from typing import Any, Sequence
 
 from .. import log
+from ..access.base import Target
 from ..access.proc import ProcTarget
 from ..errors import GdbextError, NotFoundError
 from . import listeners
 from .endpoints import answered_within
 from .group import FRONT_ENDS
+from .rank import Rank
 from .registry import ENGINES, SPECS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Sequence
-
-    from ..access.base import Target
-    from .rank import Rank
-    from .spec import Profiler
+from .spec import Profiler
 
 PROBE, TIMEOUT = 10.0, 600.0  # seconds: for any answer at all; for writing the traces
 SAMPLED = "Without it: llm-stacks -samples 200 -folded FILE"

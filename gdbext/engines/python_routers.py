@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterator, Mapping
 
 from .. import log
+from ..cpython.objects import Object
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from ..cpython.objects import Object
-    from ..cpython.runtime import Runtime
 
 URL = re.compile(r"https?://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]{1,200}):([0-9]{1,5})(?:[/?].*)?")
 HERE = ("127.0.0.1", "localhost", "0.0.0.0", "[::1]", "::1", "[::]")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Sequence
+
+from .spec import Match
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Sequence
-
     from ..access.proctable import Process
     from .instances import Instance
-    from .spec import Match
 
 # Groups that multiply the number of ranks, in the order of vLLM's titles; the others divide one of these and come last.
 MULTIPLYING = ("dp", "pp", "pcp", "tp")
@@ -58,6 +58,7 @@ class Rank:
         self.instance: Instance | None = None  # the running engine that it is of
         self.inferior: int | None = None
         self.family: int | None = None  # a number that the processes of one running engine share
+        self.kin: list[Rank] = []  # these processes
         self.aliases: list[str] = []
         self.replica: int | None = None  # data-parallel index of its engine core, where its own title has none (dense models)
         self.parent: Rank | None = None  # the Rank that started it, where that is one

@@ -7,18 +7,14 @@ parallelism. The weights of layers that are cut over the ranks are left out, by 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
+from ..cpython.objects import Object
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError
 from ..torch import layer_records, modules
 from ..torch.tensor_impl import is_tensor, read_tensor
 from .models import inner_model, model_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..cpython.objects import Object
-    from ..cpython.runtime import Runtime
 
 CUT = ("ColumnParallelLinear", "RowParallelLinear", "VocabParallelEmbedding", "FusedMoE")  # and classes derived from them
 WHOLE_IN_CUT = {"RowParallelLinear": ("bias",)}

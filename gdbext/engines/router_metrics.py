@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any, Mapping
 
 from . import endpoints, listeners
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ASKED, MOST, MOST_WORKERS = 4, 24, 64  # ports; names, in all and of each instance; instances
 LINE = re.compile(r"([A-Za-z_:][A-Za-z0-9_:]{0,99})(?:\{(.{0,2000})\})? ([0-9.eE+-]{1,40})(?: [0-9]+)?")

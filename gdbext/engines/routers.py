@@ -10,21 +10,17 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable, Mapping, Sequence
 
 from .. import log
 from ..access.proc import ProcTarget
 from ..access.procfs import descriptors
+from ..access.proctable import Process, ProcTable
 from ..cpython.runtime import open_runtime
 from ..errors import GdbextError
 from . import python_routers, router_metrics
 from .listeners import of_process, rows
-
-if TYPE_CHECKING:
-    from typing import Iterable, Mapping, Sequence
-
-    from ..access.proctable import Process, ProcTable
-    from .rank import Rank
+from .rank import Rank
 
 KINDS = (  # (router, pattern of the program's or module's name)
     ("vllm-router", r"vllm[-_]router(\.launch_router)?"),

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import os
 import re
-from typing import cast
+from typing import Callable, cast
 
 from .. import log
-from ..access.proctable import ProcTable, is_python_name
+from ..access.proctable import Process, ProcTable, is_python_name
 from ..errors import GdbextError, NotFoundError
 from .rank import Rank, rank_label
 from .registry import ENGINES, SPECS
-from .spec import Match, environ_ranks
+from .spec import EngineSpec, Match, Memory, environ_ranks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
-
-    from ..access.proctable import Process
     from ..cpython.runtime import Runtime
-    from .spec import EngineSpec, Memory
 
 _ZOMBIE = "its memory is gone and comm is cut to 15 bytes: rank not known"
 LARGE = 64 << 20  # bytes of RSS: no engine is smaller, and the maps of anything smaller are not worth reading

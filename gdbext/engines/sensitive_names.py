@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from ..cpython.privacy import counted, is_program_name
+from ..cpython.runtime import Runtime
 from . import registry
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..cpython.runtime import Runtime
-
 
 # Names of requests and their parts in OpenAI-style servers of any engine: vllm/entrypoints/openai/*/protocol.py.
 HANDLERS = frozenset(

@@ -12,15 +12,12 @@ import os
 import re
 import stat
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Sequence
 
 from .. import log
 from ..access import in_root
 from ..access.procfs import TICKS, read_maps, read_stat, uptime
 from ..errors import GdbextError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FOLDER = "/dev/shm"
 NAME = re.compile(r"psm_[0-9a-f]{8}")  # multiprocessing.shared_memory names them so

@@ -8,18 +8,15 @@ have read it. Source: the docstring of ShmRingBuffer in distributed/device_commu
 
 from __future__ import annotations
 
+from typing import Iterator, Sequence
+
 from .. import log
+from ..cpython.frames import PyFrame
+from ..cpython.objects import Object
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError, LayoutError
 from .registry import ENGINES
 from .spec import named
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Iterator, Sequence
-
-    from ..cpython.frames import PyFrame
-    from ..cpython.objects import Object
-    from ..cpython.runtime import Runtime
 
 QUEUE = "MessageQueue"
 MAX_CHUNKS, MAX_READERS, MAX_FRAMES = 4096, 4096, 60

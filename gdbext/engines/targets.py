@@ -4,15 +4,14 @@ file."""
 from __future__ import annotations
 
 import os
+from typing import Any, Callable
 
 from ..access import proc
+from ..access.base import Target
 from ..errors import NotFoundError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
-
-    from ..access.base import Target
     from .processes import ProcessRef
 
 

@@ -5,21 +5,15 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Callable, Sequence
 
 from .. import log
 from ..access.procfs import read_proc, status_field
 from ..access.proctable import ProcTable
 from ..errors import GdbextError, NotFoundError
 from .processes import ProcessRef
-from .rank import label_parts
+from .rank import Rank, label_parts
 from .registry import SPECS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Callable, Sequence
-
-    from .rank import Rank
-
 
 RAY = "ray::"  # with which the titles of Ray's workers begin
 

@@ -8,15 +8,12 @@ began (3.15 has it in a local variable of C). `Sightings` give the least time th
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from .. import log
 from ..cpython import gc
+from ..cpython.runtime import Runtime
 from ..errors import FaultError
-
-if TYPE_CHECKING:
-    from ..cpython.runtime import Runtime
-    from .model import Heap
+from .model import Heap
 
 # Seconds for each object that a full collection visits: objects that lie together in the caches, and objects all over a memory
 # of tens of gigabytes (74.8 million objects in 70 s were reported of an engine).

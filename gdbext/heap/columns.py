@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable, Iterator
 
 from .. import log
 from ..cpython import gc
 from ..errors import GdbextError
 from .marks import PAGE, TOP, Numbers, Places, Seen, blocks, distinct, give_back
-from .model import ring_numbers, stretches
+from .model import Heap, ring_numbers, stretches
 from .rings import Rings
-from .shapes import HEAD, counted
-from .words import FEW_SLOTS, SLOTS, Vector
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from .model import Heap
-    from .shapes import Shape
-    from .words import Columns
+from .shapes import HEAD, Shape, counted
+from .words import FEW_SLOTS, SLOTS, Columns, Vector
 
 MAX_WORDS = 1 << 19  # of objects' bodies that are gathered before they are examined
 MANY = 3 << 20  # objects that leave less memory for windows

@@ -9,18 +9,14 @@ Include/internal/pycore_atexit.h, pycore_signal.h of each minor.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import Iterator, Sequence
 
 from .. import log
 from ..access.model import PAGE
 from ..cpython.find import variables
 from ..cpython.referrers import Root
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError, NotFoundError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ..cpython.runtime import Runtime
 
 SIGNALS = 65  # Py_NSIG of Linux; the first is unused
 OF_GLIBC = (32, 33)  # which sigaction(2) of the C library refuses

@@ -4,14 +4,10 @@ ways."""
 from __future__ import annotations
 
 import bisect
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable, Iterator, Sequence
 
 from .marks import blocks, give_back
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from .model import Heap
+from .model import Heap
 
 ROOT, UNREACHED = -1, -2
 FEW = 48  # nodes of a level that are cheaper one by one

@@ -4,15 +4,12 @@ growth no such container explains."""
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..cpython import referrers
 from .graph import ROOT, UNREACHED
-from .listing import Container
+from .listing import Census, Container
 from .marks import TOP
-
-if TYPE_CHECKING:
-    from ..cpython import referrers
-    from .listing import Census
 
 MAX_KEPT = 300_000  # containers that a saved look remembers: those on which most hangs
 MAX_NAMED = 40  # rows whose way is written

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable, Sequence
 
+from ..cpython import referrers
+from ..cpython.frames import PyFrame
+from ..cpython.runtime import Runtime
 from ..errors import NotFoundError
 from .graph import Ways
+from .model import Clock, Heap
 from .paths import Names, all_roots
 from .walk import walk
 from .weak import weak_references
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ..cpython import referrers
-    from ..cpython.frames import PyFrame
-    from ..cpython.runtime import Runtime
-    from .model import Clock, Heap
 
 
 class Sum:

@@ -9,10 +9,7 @@ The space is cut into chunks of 1 MiB, of which a process uses few. In a chunk, 
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Any, Iterator
 
 PAGE = 4096
 TOP = 1 << 47  # addresses lie below

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable, Collection, Iterator
 
 from .. import log
 from ..cpython import gc
+from ..cpython.runtime import Runtime
 from ..cpython.types import TYPE
 from ..errors import FaultError, GdbextError, LayoutError
 from .marks import blocks
 from .shapes import Shape
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-
-    from ..cpython.runtime import Runtime
 
 TELL_EVERY = 5.0  # seconds
 GENERATIONS = 4  # three, and the frozen one

@@ -6,23 +6,19 @@ and the shown path names the type of that object.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Sequence
 
 from .. import log
 from ..cpython import referrers
+from ..cpython.frames import PyFrame
+from ..cpython.objects import Object
+from ..cpython.runtime import Runtime
 from ..cpython.types import DICT, LIST, MEMBER_OBJECT, TUPLE, TYPE
 from ..errors import FaultError, GdbextError
 from . import exits
+from .graph import Ways
 from .marks import TOP
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..cpython.frames import PyFrame
-    from ..cpython.objects import Object
-    from ..cpython.runtime import Runtime
-    from .graph import Ways
-    from .model import Heap
+from .model import Heap
 
 MAX_STEPS = 40  # of a path that is written out; a longer one is a chain
 NAMESPACE = ""  # the step from an object to the dict of its attributes

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Iterable, Sequence
 
 from .. import log
 from ..access import remote_memory
+from ..access.base import Target
 from ..access.procfs import read_proc, read_syscall, resident_bytes
 from ..access.resident import IS_MMAPPED, SIZE_BITS
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ..access.base import Target
-    from ..cpython.runtime import Runtime
     from ..torch.census import Found
 
 KIB = 1024

@@ -8,17 +8,13 @@ back to the head, just as when it is followed one by one. Any other list is left
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Sequence
 
 from ..cpython.types import TYPE
 from .marks import CHUNK, PAGE, TOP, Places, blocks, distinct, runs_of
+from .model import Heap
 from .shapes import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .model import Heap
-    from .words import Vector
+from .words import Vector
 
 GRAIN = 4  # log2 of the alignment of tracked objects
 GRAINS = 1 << CHUNK - GRAIN

@@ -8,20 +8,15 @@ core/src/multiarray/methods.c.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable
 
 from .. import log
 from ..cpython.objects import DEQUE_BLOCK
-from ..cpython.types import BYTES, DICT, HEAPTYPE, INLINE_VALUES, LIST, LONG, MANAGED_DICT, STR, TUPLE, TYPE
+from ..cpython.runtime import Runtime
+from ..cpython.types import BYTES, DICT, HEAPTYPE, INLINE_VALUES, LIST, LONG, MANAGED_DICT, STR, TUPLE, TYPE, TypeInfo
 from ..errors import GdbextError
 from .weak import weak_offsets
-
-if TYPE_CHECKING:
-    from typing import Callable
-
-    from ..cpython.runtime import Runtime
-    from ..cpython.types import TypeInfo
-    from .words import Columns
+from .words import Columns
 
 HAVE_GC, MANAGED_WEAKREF = 1 << 14, 1 << 3
 HEAD = 32  # bytes before an object that may hold its dict and values

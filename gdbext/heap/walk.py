@@ -7,15 +7,11 @@ code are followed too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..cpython import gc
+from ..cpython.runtime import Runtime
 from ..package import import_package
 from .columns import VectorWalk
 from .model import Clock, Heap
-
-if TYPE_CHECKING:
-    from ..cpython.runtime import Runtime
 
 MAX_ROUNDS = 60  # tuples that nothing tracks, each in the next one
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ..cpython.runtime import Runtime
-    from ..cpython.types import TypeInfo
+from ..cpython.runtime import Runtime
+from ..cpython.types import TypeInfo
 
 WEAK = frozenset(  # up to 3.12 without their module
     "weakref weakproxy weakcallableproxy weakref.ReferenceType weakref.ProxyType weakref.CallableProxyType".split()

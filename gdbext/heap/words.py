@@ -7,17 +7,13 @@ An unreadable word is 0: a walk over millions of objects of a running process me
 from __future__ import annotations
 
 import bisect
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable, Iterator
 
 from .. import log
+from ..access.base import Target
 from ..cpython.gc import WINDOW
 from ..errors import FaultError
 from .marks import PAGE, TOP, Sparse, blocks, distinct, runs_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ..access.base import Target
 
 WIDE = 18  # log2 of the bytes of a window of `Vector`
 SLOTS, FEW_SLOTS = 512, 160  # windows that are held: 132 MiB, and 41 MiB where many objects take the memory

@@ -13,6 +13,8 @@ import re
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 from .. import log, package
+from ..access.elf import Elf
+from ..access.model import Module
 from ..engines.registry import kernels_of
 from ..errors import GdbextError, NotFoundError
 from . import signatures
@@ -20,8 +22,6 @@ from .stripped_code import code_of
 
 if TYPE_CHECKING:
     from ..access.base import Target
-    from ..access.elf import Elf
-    from ..access.model import Module
     from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
 

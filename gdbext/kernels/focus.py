@@ -10,17 +10,13 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, Any, Callable, Sequence
+from typing import Any, Callable, List, Sequence, Tuple
 
 from ..errors import GdbextError, NotFoundError
 from . import parameters
+from .catalogue import Kernel
 
-if TYPE_CHECKING:
-    from typing import List, Tuple
-
-    from .catalogue import Kernel
-
-    Answer = Tuple[Tuple[int, int, int], List[str]]  # block (x, y, z), lines of arithmetic
+Answer = Tuple[Tuple[int, int, int], List[str]]  # block (x, y, z), lines of arithmetic
 
 PARTITION = 512  # tokens in a partition of paged_attention_v2
 MAX_TABLE = 1 << 16  # entries of a table that is searched

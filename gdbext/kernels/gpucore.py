@@ -14,22 +14,22 @@ from __future__ import annotations
 import collections
 import struct
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence, Tuple
 
 from .. import log
 from ..access import elf
 from ..errors import GdbextError, LayoutError, NotFoundError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator, Optional, Sequence, Tuple
 
     class Row(Tuple[int, ...]):
         """A row of a table: each field is a number."""
 
         def __getattr__(self, name: str) -> int: ...
 
-    Images = Optional[Sequence[int]]  # sections of a module's images
-    Place = Tuple[int, int, str, Optional[int]]  # warps, pc, function, offset
+
+Images = Optional[Sequence[int]]  # sections of a module's images
+Place = Tuple[int, int, str, Optional[int]]  # warps, pc, function, offset
 
 EM_CUDA, OSABI = 190, (0x33, 0x41)  # driver 580 (CUDA 13.0) writes 0x33; CUDA 13 marks its code with 0x41
 MAX_ROWS = 1 << 20  # of one kind: a GPU of 256 SMs with 64 warps of 32 lanes has half of them

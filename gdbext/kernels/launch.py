@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, Tuple, TypedDict, Union
 
 from .. import log
+from ..access.model import Module
 from ..access.unwind import ARGUMENTS
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import signatures
@@ -20,27 +21,24 @@ from .catalogue import entry_at as catalogue_entry
 from .stripped_code import code_of
 
 if TYPE_CHECKING:
-    from typing import Optional, Sequence, Tuple, TypedDict, Union
-
     from ..access.base import Target
-    from ..access.model import Module
     from .parameters import Parameter
+Registers = Mapping[str, int]
+Register = Tuple[str, Optional[int]]  # its name, and which half: 0 = the low 32 bits, 1 = the high ones, None = all
+Place = Union[Register, Tuple[int]]  # (n,) = stack word n past the return address
 
-    Registers = Mapping[str, int]
-    Register = Tuple[str, Optional[int]]  # its name, and which half: 0 = the low 32 bits, 1 = the high ones, None = all
-    Place = Union[Register, Tuple[int]]  # (n,) = stack word n past the return address
 
-    class Places(TypedDict, total=False):
-        """Where the parts of a launch stand at the first instruction of a launch function."""
+class Places(TypedDict, total=False):
+    """Where the parts of a launch stand at the first instruction of a launch function."""
 
-        function: Register
-        config: Place
-        grid: list[Place]
-        block: list[Place]
-        arguments: Place
-        shared: Place
-        stream: Place
-        extra: Place
+    function: Register
+    config: Place
+    grid: list[Place]
+    block: list[Place]
+    arguments: Place
+    shared: Place
+    stream: Place
+    extra: Place
 
 
 MAX_ARGUMENTS = 256

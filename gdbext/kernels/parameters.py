@@ -12,19 +12,16 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple
 
 from .. import log, package
 from ..errors import GdbextError, NotFoundError
 from . import launch, signatures
 
 if TYPE_CHECKING:
-    from typing import Optional, Tuple
-
     from . import triton
-
-    Parameter = Tuple[str, str, Optional[int]]  # name, C type, size in bytes or None where the type gives it
-    Fields = Sequence[Tuple[str, str]]  # name, struct format
+Parameter = Tuple[str, str, Optional[int]]  # name, C type, size in bytes or None where the type gives it
+Fields = Sequence[Tuple[str, str]]  # name, struct format
 
 MOST = 4096  # bytes of parameters a kernel can have (32764 from CUDA 12.1 on: attention kernels are far below)
 _SIZE = {"I": 4, "i": 4, "f": 4, "?": 1, "Q": 8}

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import os
+from typing import Any, Callable
 
 from .. import log
+from ..access.base import Target
+from ..cpython.runtime import Runtime
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render.jsonline import Address
 from ..render.text import escape
 from ..torch import layout as torch_layouts
 from ..torch import repr as reprs
 from ..torch import tensor_impl as tensors
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable
-
-    from ..access.base import Target
-    from ..cpython.runtime import Runtime
-    from ..torch.tensor import Tensor
-    from .launch import Argument
-
+from ..torch.tensor import Tensor
+from .launch import Argument
 
 MAX_TENSORS = 4096  # of the thread's Python variables, searched for the target of an argument
 MAX_FRAMES = 64

@@ -10,20 +10,15 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, Iterable, Iterator, Sequence
+from typing import Dict, Iterable, Iterator, Sequence, Tuple, Union
 
 from ..access import x86
 from ..access.cfi import FrameTable
-from ..access.x86 import RAX, RCX, RDI, RDX, RSI, RSP, decode
+from ..access.elf import Elf
+from ..access.x86 import RAX, RCX, RDI, RDX, RSI, RSP, Instruction, decode
 
-if TYPE_CHECKING:
-    from typing import Dict, Tuple, Union
-
-    from ..access.elf import Elf
-    from ..access.x86 import Instruction
-
-    Place = Union[int, Tuple[int, int]]  # the number of a register, or a slot on the stack: (register, displacement)
-    Known = Dict[Place, int]
+Place = Union[int, Tuple[int, int]]  # the number of a register, or a slot on the stack: (register, displacement)
+Known = Dict[Place, int]
 
 # The numbers of the launch functions in CUPTI's public cupti_runtime_cbid.h.
 CALLBACK_IDS = {

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from .. import log
+from ..access.elf import Elf
 from ..errors import NotFoundError
 from .stripped import Code
 from .stripped_arm64 import Arm64Code
-
-if TYPE_CHECKING:
-    from ..access.elf import Elf
 
 BY_ARCHITECTURE = {"x86-64": Code, "aarch64": Arm64Code}
 

@@ -12,7 +12,7 @@ Source: triton/runtime/jit.py and triton/compiler/compiler.py of 3.0 to 3.9. A J
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Iterator
 
 from .. import log
 from ..errors import GdbextError
@@ -20,8 +20,6 @@ from . import signatures
 from .catalogue import modules_with_kernels
 
 if TYPE_CHECKING:
-    from typing import Iterator
-
     from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
     from .parameters import Parameter

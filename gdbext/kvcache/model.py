@@ -7,13 +7,11 @@ object per block: a million blocks are five lists. Links are block ids or one of
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from .rules import FREE_LIST_CYCLE, FREE_LIST_DOUBLE, FREE_LIST_END, FREE_LIST_LINK, FREE_LIST_WILD, Rule
 
 if TYPE_CHECKING:
-    from typing import Sequence
-
     from .addresses import Layer
 
 NONE, HEAD, TAIL, DANGLING = -1, -2, -3, -4  # a link that is None, the queue's ends, and a pointer to nothing of this pool

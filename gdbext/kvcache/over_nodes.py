@@ -9,14 +9,10 @@ the address of its store or its own id, and by the data-parallel rank; never by 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from .invariants import LeftOut, check_workers
+from .invariants import LeftOut, Report, check_workers
+from .model import Cache, Worker
 from .suspects import Suspects
-
-if TYPE_CHECKING:
-    from .invariants import Report
-    from .model import Cache, Worker
 
 MOST_COMPARED = 16_000_000  # blocks of one comparison
 

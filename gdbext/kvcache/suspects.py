@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from .invariants import LeftOut
-
-if TYPE_CHECKING:
-    from .invariants import Report, Violation
+from .invariants import LeftOut, Report, Violation
 
 CHECKS = 4  # a running process is read again so often, to see whether a violation appears each time
 

@@ -3,10 +3,9 @@ the others wait for the head."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, Mapping, Sequence
+from typing import Callable, Mapping, Sequence
 
-if TYPE_CHECKING:
-    from .model import Cache, Request
+from .model import Cache, Request
 
 NEXT_STEP = "the next step"
 GRAMMAR = "grammar: it is being compiled"

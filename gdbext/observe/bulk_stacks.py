@@ -20,21 +20,18 @@ A chain that does not end at its thread's root (`roots`) is torn too: it went th
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from .. import log
+from ..access.remote_memory import BulkReader
 from ..cpython.dialects import OWNED_BY_C
+from ..cpython.runtime import Runtime
 from ..cpython.whole_stacks import counted, counts_more
 from ..errors import FaultError
 from .codes import Codes, Stack, TornError
 from .roots import RootCodes, Roots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any
-
-    from ..access.remote_memory import BulkReader
-    from ..cpython.runtime import Runtime
     from .codes import StackTree
 
 

@@ -7,30 +7,26 @@ the same before and after the stack was read: no frame is named by a code object
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol, Sequence
 
 from .. import log
 from ..access.ptrace import IOV_MAX
+from ..access.remote_memory import BulkReader
 from ..cpython.dialects import OWNED_BY_GENERATOR
 from ..cpython.frames import Code
+from ..cpython.runtime import Runtime
 from ..cpython.whole_stacks import GENERATES
 from ..errors import FaultError, GdbextError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Protocol
 
-    from ..access.remote_memory import BulkReader
-    from ..cpython.runtime import Runtime
+class StackTree(Protocol):
+    """What keeps the stacks, each as a node that shares its outer calls with others."""
 
-    class StackTree(Protocol):
-        """What keeps the stacks, each as a node that shares its outer calls with others."""
+    def frame(self, function: str, file: str, line: int) -> int:
+        """The number of a frame."""
 
-        def frame(self, function: str, file: str, line: int) -> int:
-            """The number of a frame."""
-
-        def child(self, node: int, frame: int) -> int:
-            """The node of the stack of `node` that calls `frame`."""
+    def child(self, node: int, frame: int) -> int:
+        """The node of the stack of `node` that calls `frame`."""
 
 
 MAX_CODES = 100_000

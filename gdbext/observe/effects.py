@@ -8,21 +8,17 @@ objects may hide a change: then there is no key.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Callable, Collection, Hashable, Iterator, NamedTuple, Sequence
 
 from .. import log
 from ..access.procfs import read_stat
 from ..cpython import codes, types
 from ..cpython.bytecode import loops_over
 from ..cpython.objects import Object
+from ..cpython.runtime import Runtime
+from ..cpython.types import TypeInfo
 from ..errors import GdbextError
 from .stack_keys import FrameKey
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-
-    from ..cpython.runtime import Runtime
-    from ..cpython.types import TypeInfo
 
 MAX_OBJECTS = 400
 MAX_ITEMS = 200  # of a container

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Collection, Iterable
 
 from .. import log
 from ..access.proc import ProcTarget
@@ -17,9 +17,6 @@ from ..errors import GdbextError
 from . import system_calls
 from .clocks import askers, clocks, descendants
 from .window import SOON, STILL
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
 
 MAX_READ = 256  # processes whose threads are read
 

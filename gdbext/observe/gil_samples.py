@@ -5,14 +5,11 @@ A free-threaded build has none. There, threads that stay attached while another 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from ..access.model import Thread
 from ..cpython import gil, world
+from ..cpython.runtime import Runtime
 from .loop import Collector, collect, need_running
-
-if TYPE_CHECKING:
-    from ..cpython.runtime import Runtime
 
 
 class Samples:

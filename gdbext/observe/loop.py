@@ -6,15 +6,10 @@ import math
 import random
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import Any, Callable, Iterator, Sequence
 
+from ..access.base import Target
 from ..errors import GdbextError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import Any
-
-    from ..access.base import Target
 
 
 class Collector(ABC):

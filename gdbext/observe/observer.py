@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import Callable, Iterable, Sequence
 
 from .. import log
 from ..access.proc import process_clock
+from ..cpython.frames import PyFrame
+from ..cpython.runtime import PyThread, Runtime
 from ..errors import GdbextError
 from . import effects, gil_samples, system_calls
 from .clocks import Clock, clock_of, clocks
 from .loop import Collector, rounds
-from .stack_keys import stack_key
+from .stack_keys import FrameKey, stack_key
 from .window import ThreadSample, ThreadWindow, Window
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from ..cpython.frames import PyFrame
-    from ..cpython.runtime import PyThread, Runtime
-    from .stack_keys import FrameKey
 
 SAMPLES = 6  # of a window
 GIL_SAMPLES = 2  # of the GIL, with each of them

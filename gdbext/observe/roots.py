@@ -6,13 +6,11 @@ A stack that ends where the one before it did is whole. Any other is doubted and
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable, Iterable
 
 from ..cpython.whole_stacks import AGREE, SPAN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     Root = tuple[int, int]  # the addresses of the outermost frame and of its code
 
 

@@ -14,7 +14,7 @@ import stat
 import struct
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping
 
 from .. import log
 from ..access.files import file_status
@@ -23,8 +23,6 @@ from ..cpython.gil import RESTART
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from ..access.base import Target
 
 _NUMBERS = {

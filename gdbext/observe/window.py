@@ -4,13 +4,11 @@ only."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterable, Sequence
 
 from .stack_keys import advanced, most_added
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from ..cpython.poll_loops import Poll
     from .clocks import Clock
     from .effects import Effect

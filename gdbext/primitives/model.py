@@ -7,10 +7,7 @@ library's functions, attributes and calls are which.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Mapping, NamedTuple
 
 
 class Way(NamedTuple):

@@ -7,12 +7,9 @@ loky/process_executor.py 3.7.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Iterable
 
 from .model import Guard, Native, Pool, Primitive, Way
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _GETS = {"empty": "not", "qsize": "count", "get_nowait": "nowait", "get": "block"}
 _PUTS = {"full": "not", "put_nowait": "nowait", "put": "block1"}
@@ -125,12 +122,11 @@ NATIVE = (
     Native(r"_*pthread_barrier_wait", "barrier", "the others at the barrier at {:#x}", "whoever has not come to it ends that"),
     Native(r"_*pthread_once(_slow)?$", "once", "the initializer of the pthread_once at {:#x}", "it notes no owner"),
     Native(r"_*cxa_guard_acquire", "guard", "the initializer of the C++ static whose guard is at {:#x}", "it notes no owner"),
+    Native(r"_*(sem_wait|new_sem_wait)", "semaphore", "the POSIX semaphore at {:#x}", "whoever posts it ends that"),
     Native(r"(__)?sem(timed)?op$", "native", "a System V semaphore", _OPEN),
     Native(r"(__)?msg(rcv|snd)$", "native", "a System V message queue", _OPEN),
     Native(r"(__)?mq_(timed)?(receive|send)", "native", "a POSIX message queue", _OPEN),
 )
-# Kinds of waits in native code: of none is it known all that could end it
-OF_NATIVE_CODE = ("condition", *dict.fromkeys(row.kind for row in NATIVE))
 
 POOLS = (
     Pool("/concurrent/futures/thread.py", ("_worker",)),

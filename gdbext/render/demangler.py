@@ -7,11 +7,7 @@ import functools
 import resource
 import signal
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import BinaryIO
+from typing import BinaryIO, Callable
 
 SECONDS = 0.5  # of CPU time, for a name
 MAX_NAME = 1 << 16  # bytes of a name, mangled or not

@@ -6,14 +6,9 @@ people, on one machine and on many."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
-from .text import escape, table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from .text import Style
+from .text import Style, escape, table
 
 JOIN, SUM, FAILURES, KEEP = "join", "sum", "failures", "keep"
 NUMBER, TEXT, REAL = (int, None), (str, None), (int, float, None)

@@ -9,10 +9,7 @@ import errno
 import os
 import signal
 import stat
-from typing import IO, TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from typing import IO, Any, Callable, Iterator
 
 from .. import package
 from ..errors import GdbextError

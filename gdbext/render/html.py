@@ -6,13 +6,10 @@ import itertools
 import os
 import re
 import time
+from typing import Iterable
 
 from .. import __version__
 from .text import escape
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 STYLE = """
 :root{color-scheme:light dark}

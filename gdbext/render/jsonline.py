@@ -4,12 +4,9 @@ characters but newlines."""
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from .text import escape
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 class Address(int):

@@ -13,15 +13,12 @@ import signal
 import sys
 import threading
 import time
+from typing import Any
 
 from .. import package
 from . import demangler
 from .demangler import MAX_NAME
 from .text import shorten
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 PLAIN, MAX_REFERENCES = (
     2048,

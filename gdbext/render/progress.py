@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import IO, TYPE_CHECKING
+from typing import IO, Callable, Iterator
 
 from .. import log
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 EVERY = 1.0  # seconds
 MOST = 76  # characters of a line, which a terminal does not break

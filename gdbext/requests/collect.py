@@ -6,33 +6,30 @@ There are two looks, a second or so apart, without stopping anything. There is o
 from __future__ import annotations
 
 import time
+from typing import Callable, Sequence
 
 from .. import log
+from ..access.base import Target
 from ..access.ptrace import stopped_by
 from ..access.retry import agreeing, retry_reading
 from ..access.snapshot import apart
-from ..cpython.runtime import open_runtime
+from ..cpython.runtime import Runtime, open_runtime
 from ..engines import absences, exchanges, registry
 from ..engines.batches import uncollected
 from ..engines.listeners import who_listens
 from ..engines.objects import at_once
 from ..engines.sightings import IN_SCHEDULER, QUEUE, RUNNING, Look, Sighting
+from ..engines.spec import EngineSpec
 from ..errors import ContradictionError, GdbextError, NotFoundError
 from . import instances
 from . import join as joining
 from .instances import Side
-from .model import BEHIND, KEPT, LOST, NEVER_FITS, PARKED, STUCK, ZOMBIE, meant
+from .model import BEHIND, KEPT, LOST, NEVER_FITS, PARKED, STUCK, ZOMBIE, Counter, Tracked, meant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Sequence
-
-    from ..access.base import Target
-    from ..cpython.runtime import Runtime
     from ..engines.group import Engine
     from ..engines.rank import Rank
-    from ..engines.spec import EngineSpec
-    from .model import Counter, Tracked
 
 BETWEEN = 1.0  # seconds between two samples
 LONGER = 3.0  # times as long, for a step that is only slow

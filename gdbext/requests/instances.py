@@ -6,17 +6,12 @@ Pure. A sender or receiver that polls does what it should, so neither is a culpr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Callable, Sequence
 
 from ..engines import sightings
+from ..engines.sightings import Look, Sighting, Transfer
 from . import model
-from .model import Place
-
-if TYPE_CHECKING:
-    from typing import Callable, Sequence
-
-    from ..engines.sightings import Look, Sighting, Transfer
-    from .model import Tracked
+from .model import Place, Tracked
 
 NEVER, LATE = "never", "late"  # the other end has no such request; its lease ended while the blocks were being read
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")

@@ -7,17 +7,14 @@ read, both times.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Sequence
+from typing import Sequence
 
 from ..engines import sightings
+from ..engines.sightings import Keeper, Look, Sighting
 from ..kvcache import waiting
-from ..observe.window import ThreadWindow, denied
+from ..observe.window import ThreadSample, ThreadWindow, denied
 from . import fronts, model, offloads, owing, thrash
 from .model import Counter, Place, Tracked
-
-if TYPE_CHECKING:
-    from ..engines.sightings import Keeper, Look, Sighting
-    from ..observe.window import ThreadSample
 
 SCHEDULER, FRONT = "scheduler", "frontend"
 

@@ -7,24 +7,19 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any, Callable, Sequence
 
 from .. import log
 from ..access.background import background_thread
 from ..access.retry import retry_reading
 from ..cpython.runtime import open_runtime
 from ..engines import kv_view, shm_rings
-from ..engines.sightings import IN_SCHEDULER, RUNNING
+from ..engines.group import Engine
+from ..engines.sightings import IN_SCHEDULER, RUNNING, Look
 from ..engines.spec import SCHEDULERS
 from ..errors import ContradictionError, GdbextError
 from .collect import looks_at
 from .join import marks
-
-if TYPE_CHECKING:
-    from typing import Any, Callable, Sequence
-
-    from ..engines.group import Engine
-    from ..engines.sightings import Look
 
 READ = 0.5  # seconds for the blocks of one running scheduler
 SHARE = 20  # after blocks are read, they are not read again for so many times as long

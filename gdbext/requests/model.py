@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable
 
-if TYPE_CHECKING:
-    from typing import Iterable
-
-    from ..engines.sightings import Exchange, Look, Sighting, Transfer
-    from ..kvcache.model import Request
+from ..engines.sightings import Exchange, Look, Sighting, Transfer
+from ..kvcache.model import Request
 
 MOVING, QUEUED, BEHIND, PARKED = "moving", "queued", "behind", "parked"
 NEVER_FITS, LOST, ZOMBIE, THRASH = "never-fits", "lost", "zombie", "thrash"

@@ -4,16 +4,12 @@ Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Sequence
 
 from ..engines import sightings
+from ..engines.sightings import Look, Offload
 from . import model
-
-if TYPE_CHECKING:
-    from typing import Sequence
-
-    from ..engines.sightings import Look, Offload
-    from .model import Tracked
+from .model import Tracked
 
 
 def judge(tracked: Tracked, scheduler: Look, history: Sequence[Sequence[Look]]) -> None:

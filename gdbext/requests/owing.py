@@ -4,17 +4,12 @@ Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Sequence
 
 from ..engines import sightings
+from ..engines.sightings import Keeper, Look, Sighting
 from . import model
-from .model import Place
-
-if TYPE_CHECKING:
-    from typing import Sequence
-
-    from ..engines.sightings import Keeper, Look, Sighting
-    from .model import Tracked
+from .model import Place, Tracked
 
 
 def blamed(keeper: Keeper | None, place: Place, workers: Sequence[Look]) -> tuple[Place | None, str]:

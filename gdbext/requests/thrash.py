@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Sequence
 
+from ..engines.sightings import Look, Sighting
 from .model import MOVING, THRASH, Tracked
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..engines.sightings import Look, Sighting
 
 MANY_PREEMPTIONS = 3  # between two looks
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import Any, Callable
 
+from ..engines.group import Engine
 from .collect import looks_at
 from .join import marks
-
-if TYPE_CHECKING:
-    from typing import Any, Callable
-
-    from ..engines.group import Engine
 
 SHARE = 4  # looks at an engine within the `after` seconds: each look reads all of its processes
 

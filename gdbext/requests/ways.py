@@ -6,17 +6,13 @@ Pure."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Iterable, Sequence
 
 from ..engines import sightings
+from ..engines.sightings import Transfer
 from . import instances
-
-if TYPE_CHECKING:
-    from typing import Any, Iterable, Sequence
-
-    from ..engines.sightings import Transfer
-    from .instances import Side
-    from .model import Place, Tracked
+from .instances import Side
+from .model import Place, Tracked
 
 ROUTER, TRANSFER = "router", "transfer"
 SENDER, READER = "prefill", "decode"  # where an instance does not say what it is

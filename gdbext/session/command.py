@@ -19,7 +19,7 @@ from ..render.text import PLAIN, Style, escape_output, one_line, seconds, shorte
 from .system_errors import meaning
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # which knows the arguments of commands
+if TYPE_CHECKING:
     from ..render.fields import Fields
     from .session import Session
 
@@ -143,9 +143,11 @@ CIRCUMSTANCES = frozenset(  # how reasons end that leave nothing out
 
 class Answer:
     """The result of a command. `data`: the JSON fields; `text`: a function of `Style` that makes the text for people; `partial`:
-    reasons why the answer is not the whole truth. `then`: in gdb, what is done once it is printed; -> a line about it, or ''."""
+    reasons why the answer is not the whole truth. `then`: in gdb, what is done once it is printed; -> a line about it, or ''.
+    `status`: the exit status outside gdb, None for the usual one."""
 
     then: Callable[[], str] | None = None
+    status: int | None = None
 
     def __init__(self, data: dict[str, Any], text: str | Callable[[Style], str], partial: Iterable[str] = ()) -> None:
         self.data, self.text, self.partial = data, text, list(dict.fromkeys(partial))

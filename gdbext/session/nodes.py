@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable
 
 from .. import log
 from ..access.background import background_thread
@@ -19,9 +19,6 @@ from ..render import progress
 from ..render.text import Style, beneath, escape
 from .command import Answer, Args, Command, UsageError, matching
 from .transports import LABELLED, LIKE_NODE, NODE, USAGE, command_line, nodes_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LIMIT = 120.0  # seconds for a node
 FACTS = "--facts"  # the word by which a node is asked for what it sees, at the moment at which all others are

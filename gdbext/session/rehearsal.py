@@ -5,19 +5,17 @@ from __future__ import annotations
 
 import importlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import log
 from ..access import made_code
+from ..access.base import Target
 from ..engines import kv_view
 from ..engines.processes import ProcessRef
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import Style
 from .command import Args
 from .session import Session, register_adapters
-
-if TYPE_CHECKING:
-    from ..access.base import Target
 
 WAYS = 4  # runs of a command on memory that changes meanwhile
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from typing import AbstractSet, Any, Callable
+from typing import AbstractSet, Any, Callable, Sequence
 
 from .. import log
 from ..access.base import Target
@@ -16,6 +16,7 @@ from ..cpython.frames import PyFrame
 from ..cpython.runtime import PyThread, Runtime
 from ..engines import discover, targets
 from ..engines import sensitive_names as privacy
+from ..engines.rank import Rank
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render import streams
 from ..render.columns import wrapped
@@ -23,11 +24,8 @@ from ..render.text import Style, coloured, knows_links
 from .command import Answer, Args, Command
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # loaded when a name is resolved: llm-ranks, the first command on a machine, resolves none
-    from collections.abc import Sequence
-
+if TYPE_CHECKING:
     from ..engines.processes import ProcessRef
-    from ..engines.rank import Rank
     from .stillness import Copies
 
 

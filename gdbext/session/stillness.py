@@ -8,9 +8,10 @@ running process before the stop. It follows the same pointers once more during t
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..access import elf
+from ..access.base import Target
 from ..access.collect import Running
 from ..access.room import LOOK, nameless_file, need
 from ..access.snapshot import CoreFileTarget
@@ -18,9 +19,6 @@ from ..engines.processes import ProcessRef
 from ..errors import GdbextError
 from ..render.text import ASLEEP, Style, seconds
 from .command import SNAPSHOT_BYTES, Answer, Args, Command
-
-if TYPE_CHECKING:
-    from ..access.base import Target
 
 READER = f"{__package__}.rehearsal"  # the collector's reader
 SECONDS = 600  # that a collector may take on a machine at full load

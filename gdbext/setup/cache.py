@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import Any, Callable
 
 from ..access import kept_indexes, kept_symbols
-
-if TYPE_CHECKING:
-    from typing import Any, Callable
-
 
 PACKS = re.compile(r"[0-9a-f]{64}|\.[0-9]+")  # and the drafts of killed writers: session/node_start.py
 

@@ -58,11 +58,13 @@ def error_text(name: str, error: Exception, as_json: bool) -> str:
 
 def failure(name: str, error: Exception, as_json: bool) -> tuple[int, str, str]:
     """An expected failure in the form of `perform`: JSON goes to standard output like any answer."""
-    text = error_text(name, error, as_json)
-    return (ERROR, text, "") if as_json else (ERROR, "", text)
+    text, status = error_text(name, error, as_json), getattr(error, "status", None) or ERROR
+    return (status, text, "") if as_json else (status, "", text)
 
 
 def _status(answer: Answer) -> int:
+    if answer.status is not None:
+        return answer.status
     return PARTIAL if answer.lacks else OK
 
 

@@ -10,37 +10,33 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Sequence
 
 from .. import log
 from ..access.retry import retry_reading
 from ..cpython import machine, poll_loops, poll_tasks
 from ..cpython import tasks as asyncio_tasks
 from ..cpython.event_loops import EventLoop, event_loops
+from ..cpython.poll_loops import Poll
+from ..cpython.runtime import Runtime
 from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError
 from ..observe.stack_keys import stack_key
+from ..observe.system_calls import Call
 from ..primitives.table import ASYNCIO
 from . import polls, ray_actors
 from .givers import Givers
 from .holders import Holders
 from .pools import Pools
 from .python_waits import edge_of, find, last_part, outer_place, path_of
-from .references import Reachable, references_of
+from .references import Reachable, References, references_of
+from .threads import ThreadView
 from .waits import Edge
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..cpython.poll_loops import Poll
-    from ..cpython.runtime import Runtime
-    from ..observe.system_calls import Call
-    from .references import References
-    from .threads import ThreadView
 
 _SLEEPS = ("sleep", "__sleep0")
 RUNNABLE = ("ready", "running")
 ASKED = "asked"  # the key of a task that one that only asks has made for its question
+MAX_SIGNALS = 64
 MAX_TASKS = 2000  # whose waits are read one by one
 MAX_TIMERS = 4096
 _ENGINE = "asyncio/base_events.py"  # a thread that runs a loop acts by its tasks
@@ -109,6 +105,7 @@ class LoopState:
     * `running`: the name of the task that is being stepped
     * `callback`: the function that runs, where no task is
     * `main`: the node of the task that the loop runs for
+    * `signalled`: the objects of whose methods its handlers of signals are
     """
 
     address: int
@@ -121,6 +118,7 @@ class LoopState:
     running: str = ""
     callback: str = ""
     main: Any = None
+    signalled: Sequence[int] = ()
 
 
 @dataclass
@@ -354,17 +352,17 @@ def _descriptor(task: TaskState) -> int:
 def _loop_states(rt: Runtime, tasks: list[Any], now: float | None) -> list[LoopState]:
     """The loops, by address. A late timer of a running process is read a second time: its memory may have been freed during the
     first reading."""
-    states = [_loop_state(loop, tasks, now) for loop in event_loops(rt, max_timers=MAX_TIMERS)]
+    states = [_loop_state(rt, loop, tasks, now) for loop in event_loops(rt, max_timers=MAX_TIMERS)]
     if any(state.late for state in states) and not rt.target.is_stopped:
         rt.target.drop_pages()
-        again = {loop.address: _loop_state(loop, tasks, now) for loop in event_loops(rt, max_timers=MAX_TIMERS)}
+        again = {loop.address: _loop_state(rt, loop, tasks, now) for loop in event_loops(rt, max_timers=MAX_TIMERS)}
         for state in states:
             other = again.get(state.address, LoopState(state.address, state.tid))
             state.late, state.overdue = min(state.late, other.late), min(state.overdue, other.overdue)
     return sorted(states, key=lambda state: state.address)
 
 
-def _loop_state(loop: EventLoop, tasks: list[Any], now: float | None) -> LoopState:
+def _loop_state(rt: Runtime, loop: EventLoop, tasks: list[Any], now: float | None) -> LoopState:
     state = LoopState(loop.address, loop.tid or 0, taken=loop.taken)
     mine = [t for t in tasks if t.loop == loop.address]
     state.running = next((t.name for t in mine if t.state == "running"), "")
@@ -374,7 +372,19 @@ def _loop_state(loop: EventLoop, tasks: list[Any], now: float | None) -> LoopSta
     due = [timer.when for timer in loop.timers if timer.when is not None and not timer.cancelled]
     late = [now - when for when in due if now is not None and when < now]
     state.late, state.overdue = len(late), max(late, default=0.0)
+    state.signalled = _signalled(rt, loop)
     return state
+
+
+def _signalled(rt: Runtime, loop: EventLoop) -> list[int]:
+    """Source: Lib/asyncio/unix_events.py, `add_signal_handler`."""
+    found: list[int] = []
+    with log.passing_over(GdbextError, AttributeError):
+        for _, handle in rt.object(loop.address).attr("_signal_handlers").items(MAX_SIGNALS):
+            held = handle.attr("_callback")
+            if held.isa("method"):
+                found.append(rt.target.u64(held.address + rt.layout["method.im_self"]))
+    return found
 
 
 def _main_task(loop: LoopState, threads: list[ThreadView]) -> int:

@@ -7,15 +7,13 @@ Handling, 2.2.1; GCC, libstdc++-v3/libsupc++/unwind-cxx.h, tinfo.h.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from .. import log
+from ..access.base import Target
 from ..errors import GdbextError
 from ..render.names import demangle
-
-if TYPE_CHECKING:
-    from ..access.base import Target
-    from .threads import ThreadView
+from .threads import ThreadView
 
 MARK = int.from_bytes(b"GNUCC++\0", "big")  # of a primary exception
 COUNT = -96  # of referenceCount, from the unwind header; zeroes fill it up to 16 bytes. A freed one is 0, or malloc's

@@ -7,23 +7,17 @@ Then the interpreter counts as finalizing and takes its modules apart, which cal
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Sequence
 
 from .. import log
-from ..access.snapshot import CoreFileTarget
-from ..cpython.runtime import all_runtimes
+from ..access.base import Target
+from ..access.snapshot import CoreFileTarget, Death
+from ..cpython.runtime import Runtime, all_runtimes
 from ..errors import GdbextError
 from . import cxx_exceptions
+from .cxx_exceptions import Thrown
+from .threads import ThreadView
 from .waits import Edge
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..access.base import Target
-    from ..access.snapshot import Death
-    from ..cpython.runtime import Runtime
-    from .cxx_exceptions import Thrown
-    from .threads import ThreadView
 
 SHOWN = 4  # names of threads
 EXIT = frozenset(("exit", "__run_exit_handlers", "__cxa_finalize"))

@@ -9,20 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import Any, Iterable, Mapping
 
 from .. import log
 from ..access.procfs import descriptors, read_or_empty
 from ..errors import GdbextError
+from ..observe.system_calls import Call, Source
 from .python_waits import last_part
-from .references import references_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
-
-    from ..observe.system_calls import Call, Source
-    from .references import Reach
+from .references import Reach, references_of
 
 _CALLS = ("read", "recv", "write", "poll", "select")  # that one thread's file can end
 _FIRST = ("_socket.socket", "_io.FileIO")  # their descriptor stands behind the object's head

@@ -7,14 +7,11 @@ program with CPython linked in, code between two of CPython's own global functio
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from .. import log
+from ..access.model import NativeFrame
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError
-
-if TYPE_CHECKING:
-    from ..access.model import NativeFrame
-    from ..cpython.runtime import Runtime
 
 # The interpreter's own machinery between two Python frames. Functions of libpython that a user wants to see (a sleep, a lock,
 # the collector) are not here.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import Iterable
 
 from .. import log
 from ..access.proc import ProcTarget
@@ -11,12 +11,8 @@ from ..access.proctable import ProcTable
 from ..errors import GdbextError
 from ..observe.clocks import descendants
 from ..primitives.table import ROWS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .threads import ProcessView
-    from .waits import Edge
+from .threads import ProcessView
+from .waits import Edge
 
 KINDS = {row.kind for row in ROWS if row.within and row.file and not row.is_async} - {"Thread"}
 MAX_KIN = 64

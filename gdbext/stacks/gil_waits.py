@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..cpython import gil, world
+from ..cpython.runtime import PyThread
+from .threads import ProcessView, ThreadView
 from .waits import Edge
-
-if TYPE_CHECKING:
-    from ..cpython.runtime import PyThread
-    from .threads import ProcessView, ThreadView
 
 
 def edge_of(view: ProcessView, thread: ThreadView, py: PyThread, futex: int) -> Edge | None:

@@ -9,20 +9,14 @@ and may pass it on.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Any, Callable, Iterable
 
+from ..primitives.model import Primitive
 from ..primitives.table import ASYNCIO, LIBRARY, enders
-from .holders import BY_SOURCE, WITH
+from .holders import BY_SOURCE, WITH, Holders
 from .python_waits import find, path_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any
-
-    from ..primitives.model import Primitive
-    from .holders import Holders
-    from .references import Reachable, References
-    from .waits import Edge
+from .references import Reachable, References
+from .waits import Edge
 
 
 class Givers:

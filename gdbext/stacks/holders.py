@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import Any, Callable, Sequence
 
 from .. import log
 from ..cpython import locks, managers
 from ..cpython.objects import Object
 from ..errors import GdbextError
 from .python_waits import path_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any
-
-    from .waits import Edge
+from .waits import Edge
 
 WITH, BY_SOURCE = "with", "between acquire and release"
 

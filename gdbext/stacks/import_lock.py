@@ -8,18 +8,16 @@ Sources: Lib/importlib/_bootstrap.py (`_find_spec`, `_get_module_lock`, `_Import
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import log
 from ..cpython import locks
+from ..cpython.runtime import PyThread
 from ..errors import GdbextError
 from ..primitives.table import LIBRARY
 from .python_waits import ORPHANED, last_part, outer_place, path_of
+from .threads import ProcessView, ThreadView
 from .waits import Edge
-
-if TYPE_CHECKING:
-    from ..cpython.runtime import PyThread
-    from .threads import ProcessView, ThreadView
 
 WHAT = "the import lock (_imp.acquire_lock)"
 _BOOTSTRAP, _CONTEXT = "importlib._bootstrap>", "_ImportLockContext"

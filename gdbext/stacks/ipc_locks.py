@@ -14,9 +14,10 @@ import os
 import re
 import stat
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable, Sequence
 
 from .. import log
+from ..access.base import Target
 from ..access.files import file_status
 from ..access.procfs import read_proc
 from ..cpython import gil, locks
@@ -26,15 +27,9 @@ from ..observe.system_calls import all_descriptors
 from ..primitives.table import SHARED
 from . import ray_actors, shared_memory, sqlite_locks
 from .python_waits import FRAMES, last_part, path_of
-from .references import references_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ..access.base import Target
-    from .references import References
-    from .threads import ProcessView, ThreadView
-    from .waits import Edge, Node
+from .references import References, references_of
+from .threads import ProcessView, ThreadView
+from .waits import Edge, Node
 
 SEMAPHORES = "/dev/shm/sem."  # where glibc's sem_open keeps them
 HANDLE, LAST_TID, COUNT = 0, 8, 16  # in a SemLock, behind the object's head

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any, Mapping
 
 from .. import log
 from ..access.snapshot import CoreFileTarget
 from ..cpython import gil, lock_objects
+from ..cpython.poll_loops import Poll
 from ..cpython.primitive_states import held
+from ..cpython.runtime import Runtime
 from ..errors import FaultError, GdbextError
 from ..primitives.table import LIBRARY, RINGS
 from . import forks, gil_waits, import_lock, ipc_locks, musl_locks, native_waits, polls, process_pools, ray_actors, sqlite_locks
@@ -25,14 +27,8 @@ from .pools import Pools, loop_of, task_behind
 from .python_waits import ORPHANED, awaited_futures, edge_of, import_owner, last_part, number, outer_place, path_of, text
 from .python_waits import find as find_wait
 from .references import Reach, Reachable, references_of
+from .threads import ProcessView, ThreadView
 from .waits import Edge
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..cpython.poll_loops import Poll
-    from ..cpython.runtime import Runtime
-    from .threads import ProcessView, ThreadView
 
 _ACQUIRES = re.compile(r"PyThread_acquire_lock|_?PyMutex_Lock")
 NAMING = 4  # innermost frames that may give a lock its name

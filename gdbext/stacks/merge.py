@@ -8,17 +8,14 @@ leaves no such object. There the native frames of `_PyEval_EvalFrameDefault` are
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Iterable, Iterator, Sequence
 
+from ..access.model import NativeFrame
+from ..cpython.frames import PyFrame
+from ..cpython.runtime import Runtime
 from . import folding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from ..access.model import NativeFrame
-    from ..cpython.frames import PyFrame
-    from ..cpython.runtime import Runtime
-
     Group = tuple[int, list[PyFrame]]
 
 COUNTED = "Python 3.9 leaves no mark on the C stack: frames matched by counting"

@@ -8,13 +8,10 @@ src/thread/pthread_mutex_timedlock.c of musl 1.2.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from .. import log
+from ..access.base import Target
 from ..errors import FaultError
-
-if TYPE_CHECKING:
-    from ..access.base import Target
 
 _MUSL = re.compile(r"ld-musl-.*|libc\.musl-.*|libc\.so$").match
 WAITERS, TID, BUSY = 1 << 31, (1 << 30) - 1, 16

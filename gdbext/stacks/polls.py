@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable, Sequence
 
 from .. import log
+from ..cpython.poll_loops import Poll
+from ..cpython.poll_values import Ask
 from ..cpython.primitive_states import Wait, end_of, last_part, path_of
 from ..cpython.task_waits import Futures, is_task
 from ..errors import GdbextError
 from . import ipc_locks
 from .givers import may_end
 from .python_waits import edge_of, number, text
-from .references import references_of
+from .references import Reachable, References, references_of
 from .waits import Edge
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ..cpython.poll_loops import Poll
-    from ..cpython.poll_values import Ask
-    from .references import Reachable, References
 
 ANYBODY = ("File", "Value", "Flag")  # what code may change without an object that leads there
 

@@ -6,21 +6,17 @@ Source: Lib/concurrent/futures/thread.py (`_worker`, `_WorkItem.run`), process.p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable, Sequence
 
 from .. import log
+from ..cpython.objects import Object
 from ..cpython.simple_queues import items
 from ..cpython.task_waits import chained, free_variables, is_task
 from ..cpython.tasks import running_loops
 from ..errors import GdbextError
 from ..primitives.table import PROCESSES
 from .python_waits import last_part, path_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ..cpython.objects import Object
-    from .waits import Edge
+from .waits import Edge
 
 THREADS = "/concurrent/futures/thread.py"
 MAX_CALLBACKS = 16  # of a future

@@ -3,13 +3,14 @@ needs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Sequence
 
 from .. import log
+from ..access.base import Target
 from ..cpython import prefetch, resolution
 from ..cpython.objects import Object
 from ..cpython.reprs import NORMAL, Repr
-from ..cpython.runtime import open_runtime
+from ..cpython.runtime import Runtime, open_runtime
 from ..engines import kv_view, registry, shm_rings
 from ..errors import GdbextError
 from ..torch import collectives, gloo_peers
@@ -19,12 +20,6 @@ from .holders import BY_SOURCE, WITH, Holders
 from .prefetch_threads import kept_secrets as kept_secrets
 from .references import references_of
 from .threads import ProcessView, distributed_label, place_by_environment, store_by_environment, world
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..access.base import Target
-    from ..cpython.runtime import Runtime
 
 KV, REACH = "-kv", "-reach"  # no expression begins so
 PACKAGES = ("torch", "triton", "transformers", "numpy")  # in addition to the engines'

@@ -3,16 +3,12 @@ copy needs. prefetch.py reads this first, and then the memory for locks, hangs a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..access import made_code
+from ..access.base import Target
 from ..cpython import kept_secrets as secrets
 from ..errors import GdbextError
 from . import ending
 from .threads import ProcessView, distributed_label
-
-if TYPE_CHECKING:
-    from ..access.base import Target
 
 
 def read(target: Target) -> str:

@@ -6,18 +6,12 @@ Source: Lib/multiprocessing/pool.py (`ApplyResult`, `MapResult`, `IMapIterator`,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, Callable
 
-from ..cpython.primitive_states import last_part, pid_of
+from ..cpython.primitive_states import Wait, last_part, pid_of
 from .python_waits import number, text
+from .threads import ThreadView
 from .waits import Edge
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from ..cpython.primitive_states import Wait
-    from .threads import ThreadView
 
 MAX_WORKERS = 4096
 

@@ -6,7 +6,7 @@ Which functions, objects and states these are is told by `primitives.table`.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any, Sequence
 
 from .. import log
 from ..cpython import primitive_states
@@ -19,9 +19,6 @@ from ..cpython.primitive_states import path_of as path_of
 from ..errors import GdbextError
 from ..primitives.table import LIBRARY
 from .waits import Edge
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MAX_FUTURES = 1000  # that one call waits for
 ORPHANED = "it was held when this process was forked, or the thread has ended without releasing it"

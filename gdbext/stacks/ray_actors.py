@@ -8,22 +8,16 @@ TaskID = 8 bytes + ActorID), and an actor's process keeps it as the key of its W
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable, Sequence
 
 from .. import log
 from ..access.proc import ProcTarget
 from ..access.proctable import ProcTable
-from ..cpython.runtime import open_runtime
+from ..cpython.runtime import Runtime, open_runtime
 from ..errors import GdbextError
 from .python_waits import last_part, path_of
-from .waits import Edge
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ..cpython.runtime import Runtime
-    from .threads import ProcessView, ThreadView
-    from .waits import Node
+from .threads import ProcessView, ThreadView
+from .waits import Edge, Node
 
 KIND = "Actor"  # of an edge
 WORKER = "ray/_private/worker.py"

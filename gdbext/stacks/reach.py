@@ -8,24 +8,20 @@ was imported.
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING
+from typing import Iterable, Iterator
 
 from .. import log
 from ..cpython.adapters import DAMAGED
+from ..cpython.frames import PyFrame
 from ..cpython.objects import Object, is_property
 from ..cpython.reprs import NORMAL, SHORT, Repr
+from ..cpython.runtime import Runtime
 from ..cpython.value_attributes import attribute
 from ..cpython.values import length
 from ..engines import registry
 from ..errors import GdbextError
 from ..torch import tensor_impl as tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from ..cpython.frames import PyFrame
-    from ..cpython.runtime import Runtime
-    from .threads import ProcessView
+from .threads import ProcessView
 
 OBJECTS, MORE = 16_000, 4_000  # that are read of one process
 ITEMS = 256  # of one container, from which the way goes on

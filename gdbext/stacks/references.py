@@ -8,18 +8,14 @@ is linear in the number of frames.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable, Iterator, Sequence
 
 from .. import log
 from ..cpython import types
 from ..cpython.objects import Object
+from ..cpython.runtime import Runtime
 from ..errors import FaultError, GdbextError
 from ..primitives.table import of_classes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from ..cpython.runtime import Runtime
 
 MAX_REACH = 400  # objects that one frame's variables, or one code's globals, lead to
 MAX_FIELDS = 64  # attributes of an object

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable, Iterable, Sequence
 
 from .. import log
 from ..access import namespaces
+from ..access.model import Mapping
 from ..access.procfs import read_or_empty, read_proc, state_of, task_ids
 from ..access.proctable import ProcTable
 from ..cpython.objects import Object
@@ -20,17 +21,12 @@ from ..cpython.poll_values import kinds_of
 from ..cpython.primitive_states import pid_of
 from ..errors import GdbextError
 from ..observe.clocks import descendants, hidden_kin, how_ended
+from ..primitives.model import Guard
 from ..primitives.table import GUARDS
 from .python_waits import FRAMES, last_part, number, path_of, text
 from .references import references_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from ..access.model import Mapping
-    from ..primitives.model import Guard
-    from .threads import ProcessView, ThreadView
-    from .waits import Edge
+from .threads import ProcessView, ThreadView
+from .waits import Edge
 
 SECONDS, LATEST = 5.0, 30.0  # of CPU, and in all, for one pass through all maps
 SHOWN = 4

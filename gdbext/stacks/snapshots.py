@@ -10,7 +10,7 @@ import collections
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from ..access import elf, resident
 from ..access.collect import Running
@@ -22,8 +22,6 @@ from ..render.files import Draft
 from . import threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from ..engines.processes import ProcessRef
     from ..engines.targets import Targets
 

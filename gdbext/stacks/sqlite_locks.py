@@ -9,21 +9,15 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import Any, Mapping
 
 from .. import log
 from ..access.procfs import descriptors, read_or_empty
 from ..errors import GdbextError
 from ..observe.system_calls import all_descriptors
-from .references import references_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from .references import References
-    from .threads import ProcessView, ThreadView
-    from .waits import Edge
+from .references import References, references_of
+from .threads import ProcessView, ThreadView
+from .waits import Edge
 
 MAX_FILES = 256  # of the process that waits
 PENDING, SHARED, LAST = 0x40000000, 0x40000002, 0x400001FF  # bytes of a database's file; the one between the first two: RESERVED

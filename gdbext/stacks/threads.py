@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterator
 
 from .. import log
 from ..access import namespaces, ptrace
+from ..access.base import Target
+from ..access.model import NativeFrame, Thread
 from ..cpython import exceptions, gc, gil
-from ..cpython.runtime import all_runtimes, open_runtime
+from ..cpython.frames import PyFrame
+from ..cpython.runtime import PyThread, Runtime, all_runtimes, open_runtime
 from ..cpython.whole_stacks import SWITCHES_STACKS
 from ..engines.recognition import memory_environ
 from ..engines.sensitive_names import shown_name
@@ -20,12 +23,6 @@ from . import merge
 from .native_waits import DEPTH, LOCKED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..access.base import Target
-    from ..access.model import NativeFrame, Thread
-    from ..cpython.frames import PyFrame
-    from ..cpython.runtime import PyThread, Runtime
     from .snapshots import ProcessSnapshot
 
 # Calls in which a thread waits for others or for input from outside; innermost frames of C libraries.

@@ -6,15 +6,11 @@ A *member* is (process name, tid). Its stack is a list of frames, outermost firs
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable, Iterator, Sequence
 
 from ..observe.window import ThreadWindow
 from ..render.text import escape
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from .threads import Frame, ProcessView
+from .threads import Frame, ProcessView
 
 
 class Node:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ..observe.bulk_stacks import StackReader, ThreadPlaces
-    from .recording import ProcessTrack, ThreadTrack
+from ..observe.bulk_stacks import StackReader, ThreadPlaces
+from .recording import ProcessTrack, ThreadTrack
 
 MAX_ASIDE = 200_000  # looks
 

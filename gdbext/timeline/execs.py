@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable
 
 from .. import log
 from ..access.proc import ProcTarget
@@ -12,8 +12,6 @@ from ..access.procfs import state_of
 from ..errors import FaultError, GdbextError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .sampler import ProcessSampler
 
     Opens = Callable[[ProcTarget, str], ProcessSampler]

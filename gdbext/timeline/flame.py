@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Iterable
 
 from ..errors import GdbextError
 from ..render.text import escape
-from .recording import DROPPED, RUNNING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .recording import Frame, ProcessTrack, Recording, ThreadTrack
+from .recording import DROPPED, RUNNING, Frame, ProcessTrack, Recording, ThreadTrack
 
 
 class Node:

@@ -9,20 +9,15 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterator, Sequence
 
 from ..render.text import escape
 from . import stalls as stalls_of
 from . import steps as steps_of
 from . import torch_trace
-from .recording import DROPPED, GIL, RUNNING, STATES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from .recording import Frame, ProcessTrack, Recording, ThreadTrack
-    from .stalls import Stall
-    from .torch_trace import Trace
+from .recording import DROPPED, GIL, RUNNING, STATES, Frame, ProcessTrack, Recording, ThreadTrack
+from .stalls import Stall
+from .torch_trace import Trace
 
 SPEEDSCOPE = "https://www.speedscope.app/file-format-schema.json"
 OWN_TRACKS = 1 << 30  # thread ids of tracks that are no threads: Linux gives no such high ids

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Callable, NamedTuple, Sequence
 
 from .. import log
+from ..access.proc import ProcTarget
 from ..access.procfs import cpu_of, resident_bytes
 from ..errors import GdbextError
 from ..observe.loop import rounds
 from ..observe.thread_files import Files
-from .recording import DROPPED, GIL, QUEUED, RUNNING, STATES, Frame, Recording
+from .recording import DROPPED, GIL, QUEUED, RUNNING, STATES, Frame, ProcessTrack, Recording, ThreadTrack
 from .sampler import ProcessSampler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ..access.proc import ProcTarget
-    from .recording import ProcessTrack, ThreadTrack
 
 LOOKS = 20.0  # a second
 

@@ -6,12 +6,9 @@ between nothing and the time until the machine's answer came."""
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Sequence
 
 from .recording import DROPPED, ProcessTrack, Recording
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 APART = 10_000_000  # above every pid: added to those that another machine has too
 

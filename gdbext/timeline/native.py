@@ -12,35 +12,29 @@ import gc
 import time
 import zlib
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, Sequence, cast
 
 from .. import log
 from ..access import ptrace, remote_memory
 from ..access.base import Target
-from ..access.holder import before_others
+from ..access.holder import Holder, before_others
+from ..access.model import Mapping, Module
+from ..access.proc import ProcTarget
 from ..access.ranges import RED_ZONE, STACK_BYTES
 from ..access.remote_memory import BulkReader
 from ..access.unwind import Unwinder
+from ..cpython.frames import PyFrame
 from ..cpython.gil import RESTART
 from ..cpython.runtime import open_runtime
 from ..errors import FaultError, GdbextError
 from ..observe.bulk_stacks import GoneError, MovedError
 from ..observe.codes import TornError
+from ..observe.thread_files import Files
 from ..render import names
 from ..stacks import merge
 from . import recording
-from .recording import DROPPED, NATIVE
+from .recording import DROPPED, NATIVE, Recording
 from .sampler import CHECK, ProcessSampler, Thread
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..access.holder import Holder
-    from ..access.model import Mapping, Module
-    from ..access.proc import ProcTarget
-    from ..cpython.frames import PyFrame
-    from ..observe.thread_files import Files
-    from .recording import Recording
 
 RATE = 10.0  # looks a second, unless asked for others
 PENDING = 200  # bytes of a pending look, without its copy

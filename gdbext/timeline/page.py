@@ -4,18 +4,29 @@ process is escaped."""
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import Sequence
 
 from .. import package
 from ..render import html
 from . import flame
-from .recording import DISK, DROPPED, GIL, LOCK, NETWORK, OTHER, POLL, QUEUED, RUNNING, SLEEP, STATES, STOPPED
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .recording import ProcessTrack, Recording, ThreadTrack
-    from .stalls import Stall
+from .recording import (
+    DISK,
+    DROPPED,
+    GIL,
+    LOCK,
+    NETWORK,
+    OTHER,
+    POLL,
+    QUEUED,
+    RUNNING,
+    SLEEP,
+    STATES,
+    STOPPED,
+    ProcessTrack,
+    Recording,
+    ThreadTrack,
+)
+from .stalls import Stall
 
 WIDTH, ROW, BAND, GUTTER = 1160, 17, 14, 160  # pixels
 TICKS = 12  # marks of the time axis, at most

@@ -5,11 +5,7 @@ from __future__ import annotations
 
 import bisect
 from array import array
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any
+from typing import Any, Iterable, Iterator, NamedTuple, Sequence
 
 MAX_FRAMES = 200_000  # places: function, file, line
 MAX_NODES, MAX_RUNS, MAX_LOOKS = 400_000, 12_000_000, 4_000_000  # about 60 MiB, 110 MiB and 64 MiB

@@ -10,9 +10,10 @@ import contextlib
 import os
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import Callable, Collection, Iterator, Sequence
 
 from .. import log
+from ..access.proc import ProcTarget
 from ..access.procfs import cpu_of, parse_syscall, resident_bytes, state_of
 from ..access.remote_memory import BulkReader
 from ..cpython.gil import FUTEX, RESTART, gil_range
@@ -30,11 +31,6 @@ from .aside import Aside, Kept
 from .execs import Followed, Image, first_opened
 from .recording import DROPPED, MAX_LOOKS, MAX_RUNS, ProcessTrack, Recording, ThreadTrack
 from .step_counter import STEPS, StepCounter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-
-    from ..access.proc import ProcTarget
 
 CHECK = 1.0  # seconds after which threads are listed again, and those whose root is known by now are taken in
 JITTER = 0.3  # of the time between two looks

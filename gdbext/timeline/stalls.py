@@ -15,19 +15,27 @@ Waits for work are no stalls: poll and select, reads of sockets, sleeps, waits i
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Iterator, NamedTuple, Tuple
 
 from ..engines import registry
 from ..primitives.table import RESTS
-from .recording import DISK, DROPPED, GIL, LOCK, QUEUED, RUNNING, SLEEP, STATES, STOPPED
+from .recording import (
+    DISK,
+    DROPPED,
+    GIL,
+    LOCK,
+    QUEUED,
+    RUNNING,
+    SLEEP,
+    STATES,
+    STOPPED,
+    Frame,
+    ProcessTrack,
+    Recording,
+    ThreadTrack,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Tuple
-
-    from .recording import Frame, ProcessTrack, Recording, ThreadTrack
-
-    Path = Tuple[Tuple[str, str], ...]
+Path = Tuple[Tuple[str, str], ...]
 
 SHORTEST = 0.1  # seconds
 MAX_PARTS = 2000  # segments of one function that runs on

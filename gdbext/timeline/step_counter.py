@@ -3,17 +3,13 @@ the attribute's value changes with each step."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from .. import log
+from ..access.remote_memory import BulkReader
+from ..cpython.objects import Object
+from ..cpython.runtime import Runtime
 from ..engines import registry
 from ..engines.objects import sought
 from ..errors import GdbextError
-
-if TYPE_CHECKING:
-    from ..access.remote_memory import BulkReader
-    from ..cpython.objects import Object
-    from ..cpython.runtime import Runtime
 
 STEPS = "steps"  # the counter of a `ProcessTrack`: (when a step was over, the number of steps by then)
 

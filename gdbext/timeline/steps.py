@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import bisect
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Iterator, NamedTuple, Sequence
 
 from ..engines import registry
-from .recording import GIL, NETWORK, POLL, QUEUED, RUNNING
-from .stalls import MUCH, Finder, awaits, idle
+from .recording import GIL, NETWORK, POLL, QUEUED, RUNNING, Frame, ProcessTrack, Recording
+from .stalls import MUCH, Finder, Segment, awaits, idle
 from .step_counter import STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from .recording import Frame, ProcessTrack, Recording
-    from .stalls import Path, Segment
+    from .stalls import Path
 
 
 class Step(NamedTuple):

@@ -9,19 +9,15 @@ import json
 import math
 import os
 from array import array
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 from ..access.files import DAMAGE, JSON_SIZE, Budget, contents, json_of, open_regular, take_json
 from ..errors import GdbextError
 from ..render import files
 from . import flame, formats, page
 from .recording import STATES, Changes, ProcessTrack, Recording, ThreadTrack
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from .stalls import Stall
-    from .torch_trace import Trace
+from .stalls import Stall
+from .torch_trace import Trace
 
 VERSION = 1
 PIECE_READ = 1 << 20  # bytes of a recording that are unpacked at a time

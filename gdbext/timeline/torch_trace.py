@@ -10,14 +10,11 @@ import gzip
 import io
 import math
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterator
 
 from ..access.files import DAMAGE, JSON_SIZE, Budget, json_of, open_regular, take_json
 from ..errors import GdbextError
 from ..render.text import escape, shorten
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PIECE_READ = 1 << 20
 ENDINGS = (".json", ".json.gz")

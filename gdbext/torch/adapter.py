@@ -12,20 +12,20 @@ import struct
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from ..cpython.adapters import Adapter
+from ..cpython.objects import Object
 from ..cpython.types import DICT
 from ..errors import GdbextError
 from . import arrays, dtypes, small, stats
 from . import layout as layouts
 from . import repr as reprs
+from .dtypes import DType
 from .scalars import Scalar, rounded
 from .small import SMALL
+from .tensor import Tensor
 from .tensor_impl import MAX_DIMS, device_name, read_tensor
 
 if TYPE_CHECKING:
-    from ..cpython.objects import Object
     from ..cpython.reprs import Repr
-    from .dtypes import DType
-    from .tensor import Tensor
 
 MAX_REDUCED = 1 << 28  # elements that one min(), mean() or any() looks at
 
@@ -208,8 +208,7 @@ class TensorAdapter(Adapter):
     def tensor(self) -> Tensor:
         """The tensor, read when it is first asked for."""
         if self._tensor is None:
-            assert self.object is not None
-            self._tensor = read_tensor(self.object.rt, self.object.address)
+            self._tensor = read_tensor(self.own.rt, self.own.address)
         return self._tensor
 
     def text(self, printer: Repr, depth: int) -> str:
@@ -432,8 +431,7 @@ class ModuleAdapter(Adapter):
     tables = ("_parameters", "_buffers", "_modules")
 
     def missing_attribute(self, name: str) -> Any:
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         own = dict(obj.instance_entries())
         for table in self.tables:
             if table in own and obj.rt.object(own[table]).type.flags & DICT:
@@ -450,8 +448,7 @@ class ContainerAdapter(ModuleAdapter):
     NAMES = tuple("torch.nn.modules.container." + name for name in ("Sequential", "ModuleList", "ModuleDict"))
 
     def _held(self, method: str) -> list[tuple[str, Object]] | None:
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         owner, own = next((base for base in obj.type.bases() if method in base.namespace), None), dict(obj.instance_entries())
         if owner is None or owner.full_name not in self.NAMES or "_modules" not in own:
             return None

@@ -11,16 +11,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence, Tuple
+from typing import Any, Callable, Iterator, Sequence, Tuple
 
 from ..errors import FaultError, GdbextError
 from . import dtypes
-from .tensor import SPARSE, host_ranges
+from .dtypes import DType
+from .tensor import SPARSE, Quantizer, Tensor, host_ranges
 from .tensor_kinds import sparse_parts
-
-if TYPE_CHECKING:
-    from .dtypes import DType
-    from .tensor import Quantizer, Tensor
 
 Box = Tuple[slice, ...]
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Callable, Iterator
+from typing import Callable, Iterator
 
 from .. import log
 from ..access.retry import READINGS
 from ..cpython import gc, referrers
+from ..cpython.frames import PyFrame
+from ..cpython.runtime import Runtime
 from ..errors import FaultError, GdbextError
 from . import layout as layouts
+from .tensor import Tensor
 from .tensor_impl import TENSOR_BASES, read_tensor
-
-if TYPE_CHECKING:
-    from ..cpython.frames import PyFrame
-    from ..cpython.runtime import Runtime
-    from .tensor import Tensor
 
 MAX_BASES = 256
 

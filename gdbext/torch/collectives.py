@@ -17,14 +17,14 @@ import struct
 from typing import TYPE_CHECKING, Any, Mapping
 
 from .. import log, package
+from ..access.model import Module
+from ..cpython.objects import Object
+from ..cpython.runtime import Runtime
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import rtti
 
 if TYPE_CHECKING:
     from ..access.base import Target
-    from ..access.model import Module
-    from ..cpython.objects import Object
-    from ..cpython.runtime import Runtime
 
 MODULE = "torch.distributed.distributed_c10d"
 BACKEND = re.compile(r"c10d::(ProcessGroup(?:Gloo|NCCL|MPI|UCC|XCCL))$")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .arrays import Box, Source
-    from .dtypes import DType
+from .arrays import Box, Source
+from .dtypes import DType
 
 
 def compare(a: Source, b: Source) -> dict[str, Any]:

@@ -10,22 +10,19 @@ proof: the relations between them must hold. CPU memory has no such counters: to
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from .. import package
+from ..access.base import Target
+from ..cpython.runtime import Runtime
 from ..errors import LayoutError
 from . import layout, rtti
 
-if TYPE_CHECKING:
-    from typing import Protocol
 
-    from ..access.base import Target
-    from ..cpython.runtime import Runtime
+class NumberOf(Protocol):
+    """A counter of a device: `what` is a member of Stat, `pool` 0 for all blocks, 1 the small, 2 the large ones."""
 
-    class NumberOf(Protocol):
-        """A counter of a device: `what` is a member of Stat, `pool` 0 for all blocks, 1 the small, 2 the large ones."""
-
-        def __call__(self, field: str, what: str = ..., pool: int = ...) -> int: ...
+    def __call__(self, field: str, what: str = ..., pool: int = ...) -> int: ...
 
 
 SYMBOL = "_ZN3c104cuda20CUDACachingAllocator9allocatorE"  # std::atomic<CUDAAllocator*>

@@ -15,18 +15,14 @@ from __future__ import annotations
 import functools
 import json
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterator
 
 from .. import log
+from ..access.base import Target
 from ..access.retry import retry_reading
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError, LayoutError
 from . import cuda_allocator
-
-if TYPE_CHECKING:
-    from typing import Iterator
-
-    from ..access.base import Target
-    from ..cpython.runtime import Runtime
 
 MAX_BLOCKS = 1 << 21
 MAX_LEVELS = 128  # of a red-black tree

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import bisect
-from typing import TYPE_CHECKING, Any, Iterable
+from typing import Any, Iterable
 
-if TYPE_CHECKING:
-    from .census import Found
+from .census import Found
 
 # Of several tensors in one block the first of these counts.
 CACHE, PARAMETER, POOL, TENSOR = "kv-cache", "parameter", "private-pool", "tensor"

@@ -10,13 +10,9 @@ Names of c10::ScalarType enumerators: layouts/torch.json. Definitions of the for
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, Sequence
 
 from ..errors import LayoutError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Sequence
 
 _LEGACY = {
     "Byte": "uint8",

@@ -22,17 +22,15 @@ import re
 import struct
 import zipfile
 import zlib
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Callable, Dict, Sequence
+from typing import IO, Any, BinaryIO, Callable, Dict, Sequence
 
 from ..access.files import Budget, FileBytes, json_of, open_regular, reading
 from ..errors import GdbextError
 from ..render.files import may_write, writing
 from . import arrays, dtypes, small
+from .dtypes import DType
+from .tensor import Tensor
 from .tensor_impl import MAX_DIMS
-
-if TYPE_CHECKING:
-    from .dtypes import DType
-    from .tensor import Tensor
 
 KINDS = (".npy", ".safetensors", ".pt")
 MAX_HEADER = 16 << 20  # bytes of a safetensors header, a data.pkl or a zip's directory: those of 100,000 tensors

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Sequence
 
 from .. import log
+from ..cpython.objects import Object
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError
 from . import rtti
-from .collectives import MAX_GROUPS, MODULE, backends, is_pointer, words_of
+from .collectives import MAX_GROUPS, MODULE, Count, backends, is_pointer, words_of
 
 if TYPE_CHECKING:
-    from typing import Sequence
-
     from ..access.base import Target
-    from ..cpython.objects import Object
-    from ..cpython.runtime import Runtime
-    from .collectives import Count
 
 MOST = 512  # ranks of a group whose pairs are read
 CONTEXT_WORDS = 12

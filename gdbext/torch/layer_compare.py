@@ -18,18 +18,13 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import Any, Callable, Sequence
 
 from ..errors import GdbextError
 from . import arrays, layer_pairs
 from .compare import compare
 from .dtypes import DTYPES
-from .layer_pairs import Side
-
-if TYPE_CHECKING:
-    from typing import Callable
-
-    from .layer_pairs import Pieces, Row
+from .layer_pairs import Pieces, Row, Side
 
 TOLERANCE = {
     "float64": 1e-12,

@@ -15,14 +15,11 @@ Outputs without a counterpart are left over. Needs numpy.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 from . import arrays
 from .dtypes import DTYPES
 from .layer_records import NOTHING, Record
-
-if TYPE_CHECKING:
-    from typing import Callable
 
 Row = Dict[str, Any]
 Pieces = List[Tuple[Record, Row]]  # of one output: one for each rank that has it

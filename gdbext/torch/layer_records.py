@@ -10,17 +10,15 @@ import hashlib
 import os
 import shutil
 import tempfile
-from typing import IO, TYPE_CHECKING, Any, Iterator, Sequence
+from typing import IO, Any, Iterator, Sequence
 
 from ..access.files import JSON_SIZE, Budget, contents, json_of
 from ..errors import GdbextError
 from ..render import jsonline
 from ..render.files import may_write, writing
 from . import arrays, dtypes, files, stats
-
-if TYPE_CHECKING:
-    from .dtypes import DType
-    from .tensor import Tensor
+from .dtypes import DType
+from .tensor import Tensor
 
 SCHEMA = "llm-layers-record/1"
 WHOLE = 64 << 20  # bytes of a tensor that is read once, for the hash and the statistics together

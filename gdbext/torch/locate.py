@@ -9,12 +9,12 @@ from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape
 from . import layout as layouts
 from . import tensor_impl as tensors
+from .tensor import Tensor
 
 if TYPE_CHECKING:
     from ..access.base import Target
     from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
-    from .tensor import Tensor
 
 
 def at_address(target: Target, rt: Runtime | None, address: int) -> tuple[Tensor, str]:

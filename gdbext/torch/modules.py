@@ -6,17 +6,15 @@ Source: torch/nn/modules/module.py: `_modules` is a dict, `_compiled_call_impl` 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator, Sequence
+from typing import Any, Iterator, Sequence
 
 from .. import log
+from ..cpython.frames import Code
 from ..cpython.objects import Object
+from ..cpython.runtime import Runtime
 from ..cpython.types import DICT, LIST, TUPLE
 from ..errors import GdbextError, NotFoundError
 from .tensor_impl import is_tensor
-
-if TYPE_CHECKING:
-    from ..cpython.frames import Code
-    from ..cpython.runtime import Runtime
 
 MODULE = "torch.nn.modules.module"
 CALL = "_wrapped_call_impl"  # torch 2.1 and later: `__call__` of every module

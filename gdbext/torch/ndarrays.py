@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Sequence
+from typing import Any, ClassVar, Sequence
 
 from ..cpython.libraries import numpy_objects
+from ..cpython.objects import Object
 from ..cpython.reprs import FULL, Repr
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError
 from . import dtypes
-from .arrays import stored_dtype
+from .arrays import Box, stored_dtype
 from .tensor import MAX_VALUES, Tensor
-
-if TYPE_CHECKING:
-    from ..cpython.objects import Object
-    from ..cpython.runtime import Runtime
-    from .arrays import Box
 
 SPAN = 1 << 22  # bytes: a part that lies in no more is read at once
 _NAMES = {"longlong": "int64", "ulonglong": "uint64"}

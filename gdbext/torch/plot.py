@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import GdbextError
 from ..render import files
-
-if TYPE_CHECKING:
-    from .arrays import Source
+from .arrays import Source
 
 SIDE = 800  # cells of the heat map in each direction, at most
 MARKS = (("NaN", (1.0, 0.0, 1.0)), ("inf", (1.0, 0.0, 0.0)), ("-inf", (0.0, 0.6, 1.0)))

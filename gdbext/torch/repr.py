@@ -12,20 +12,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Sequence
 
 from .. import log
-from ..cpython.runtime import open_runtime
+from ..cpython.objects import Object
+from ..cpython.runtime import Runtime, open_runtime
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from . import dtypes
 from . import layout as layouts
-from .tensor import MAX_VALUES, NESTED, WRAPPERS
+from .layout import TorchLayout
+from .tensor import MAX_VALUES, NESTED, WRAPPERS, Quantizer, Tensor
 from .tensor_impl import read_tensor_impl
 from .tensor_kinds import components, sparse_parts, wrapped
 
 if TYPE_CHECKING:
     from ..access.base import Target
-    from ..cpython.objects import Object
-    from ..cpython.runtime import Runtime
-    from .layout import TorchLayout
-    from .tensor import Quantizer, Tensor
 
 MAX_DEPTH = 20  # wrappers around each other
 MAX_EDGE = 1000  # print options come from the process: bounded like everything else

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import operator
 import struct
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from ..errors import GdbextError
-
-if TYPE_CHECKING:
-    from .dtypes import DType
+from .dtypes import DType
 
 _ROUNDED = {"float16": "<e", "float32": "<f"}
 

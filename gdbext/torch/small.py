@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterator, Sequence
 
 from ..errors import GdbextError
 from ..package import import_package
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from .tensor import Tensor
+from .tensor import Tensor
 
 SMALL = 1 << 12  # elements up to which they are decoded without numpy
 

@@ -9,12 +9,10 @@ gdb.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import Any, Iterator
 
 from ..errors import GdbextError
-
-if TYPE_CHECKING:
-    from .arrays import Source
+from .arrays import Source
 
 MAX_BINS = 1000
 # For floats stored in 8 and 16 bits: (mask, largest pattern under it that is no NaN).

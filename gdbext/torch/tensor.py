@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Sequence
 from .. import log
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape
+from .dtypes import DType
+from .layout import TorchLayout
 
 if TYPE_CHECKING:
     from ..access.base import Target
-    from .dtypes import DType
-    from .layout import TorchLayout
 
 MAX_VALUES = 100_000  # elements decoded for one answer
 GAP = 1024  # bytes: elements closer than this are read in one piece

@@ -20,6 +20,7 @@ from .. import log
 from ..errors import FaultError, GdbextError, LayoutError
 from . import dtypes, rtti
 from . import layout as layouts
+from .layout import TorchLayout
 from .tensor import Quantizer, Tensor
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
     from ..cpython.types import TypeInfo
-    from .layout import TorchLayout
 
 MAX_DIMS = 256
 INLINE_DIMS = 5  # SizesAndStrides keeps this many in place (C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE)

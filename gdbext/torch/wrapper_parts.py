@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import log
+from ..cpython.objects import Object
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError, LayoutError
 from ..render.text import escape
 from . import rtti
 from .repr import process_options, tensor_repr
+from .tensor import Tensor
 from .tensor_impl import is_tensor, read_tensor
-
-if TYPE_CHECKING:
-    from ..cpython.objects import Object
-    from ..cpython.runtime import Runtime
-    from .tensor import Tensor
 
 MAX_DIMS, MAX_PARTS, SHOWN = 64, 100_000, 8
 _PLACES = "torch::distributed::"

@@ -5,17 +5,13 @@ culprit."""
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable
 
 from ..requests.model import KEPT, MOVING, NEVER_FITS
 from . import fronts
+from .facts import Facts, Node, ThreadState
 from .states import ENDED, INPUT, MOVES, NOBODY, UNKNOWN, End
 from .walk import Chain, chain_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .facts import Facts, Node, ThreadState
 
 MAX_CHAINS = 48  # kinds of chains
 MAX_ALSO = 8  # named of those that wait alike

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..observe.system_calls import Call
 from ..primitives import table
 from ..stacks.async_waits import RUNNABLE
 from ..stacks.waits import Edge
-from .facts import LOCKS
+from .facts import LOCKS, Facts, Node, ProcessState, ThreadState
 from .nodes import awaited_pids, ends_of
-
-if TYPE_CHECKING:
-    from ..observe.system_calls import Call
-    from .facts import Facts, Node, ProcessState, ThreadState
+from .words import futex_of
 
 MAX_NAMED = 3  # threads
 
@@ -81,6 +77,10 @@ def waits_to_end(f: ProcessState) -> list[tuple[Node, str]]:
     edges += [task.edge for task in f.tasks if task.edge is not None and f.loop_with(task.loop) is not None]
     waits = [(edge.waiter, _in_words(edge)) for edge in edges]
     meant = any(edge.kind in WITHIN and edge.kind not in ENDS and _is_meant(edge) for edge in edges)
+    for one in f.threads:
+        if one.edge is None and one.call is not None and one.call.name == "futex" and one.python and not one.idle:
+            waits.append((one.node, futex_of(one)))
+            meant = meant or f.main is one
     t = f.main
     if t is not None and t.edge is None and t.call is not None and t.call.name in ("read", "recv", "write"):
         if at_other_ends(f, t.call) == {f.pid}:
@@ -99,7 +99,7 @@ ENDS = ("Thread", "task")
 _FILES = ("read", "recv", "write", "epoll", "poll", "select")
 WITHIN = (
     *ENDS,
-    *("rwlock", "barrier", "once", "guard"),  # that of one process's own threads: see `Call.shared`
+    *("rwlock", "barrier", "once", "guard", "semaphore", "condition"),  # that of its own threads: see `Call.shared`
     *table.WITHIN,
 )
 
@@ -137,7 +137,7 @@ def _needed_by(facts: Facts, f: ProcessState, t: ThreadState) -> set[int] | None
     loop = f.loop_of(t.node[1])
     if loop is not None and (loop.ready or loop.running):
         return None
-    if t.idle and t.call.name == "futex":
+    if t.call.name == "futex":  # of its own process: it is not shared, and has no time limit
         return set()
     return at_other_ends(f, t.call) if t.call.name in _FILES else None
 

@@ -4,41 +4,38 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterable, Sequence
 
 from .. import log
+from ..access.base import Target
 from ..access.proctable import ProcTable
 from ..cpython.runtime import open_runtime
 from ..engines import endpoints, nccl_ras, shm_files
 from ..engines.group import engines_of
 from ..engines.listeners import who_listens
 from ..engines.processes import ProcessRef, ranks_of
+from ..engines.sightings import Look
 from ..errors import GdbextError
 from ..observe.clocks import ancestors, askers
 from ..observe.window import PRESSED
 from ..requests import collect, instances, join
 from ..requests.model import BEHIND, NEVER_FITS
+from ..stacks.snapshots import ProcessSnapshot
 from . import sampling, untraced
 from .chains import chains_of
 from .closed import depends_on
-from .facts import Facts
+from .facts import Facts, ProcessState, Verdict
 from .judge import judge
 from .kinds import QUIET
 from .nodes import peers_of
 from .walk import Chain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ..access.base import Target
-    from ..engines.sightings import Look
     from ..engines.targets import Targets
-    from ..stacks.snapshots import ProcessSnapshot
     from .exchange import Machine
-    from .facts import ProcessState, Verdict
 
 LONGER = 3.0  # times the first window, on a machine short of CPUs
-MAX_OTHERS = 8  # processes that are sampled without being asked for
+MAX_OTHERS, ROUNDS = 12, 4  # processes that are sampled without being asked for; how often those at the ends are looked for
 TWICE = 2.0  # times as long, for a verdict that holds only if it is found twice
 AGAIN = {"kernel": 4.0, "gil": 3.0, "loop-blocked": 3.0, "uninterruptible": 3.0}  # times as long, for what may only be slow
 
@@ -100,8 +97,12 @@ def examine(
     process is sampled again from the start where the verdict is unknown because its threads wait for a CPU."""
     look = _Look(found, targets, seconds, words, alone)
     first = look.examination()
-    more = [] if first.verdicts[0].kind in QUIET else _others(found, targets, first)
-    if more:
+    asked = len(found)
+    for _ in range(ROUNDS):
+        room = asked + MAX_OTHERS - len(found)
+        more = [] if first.verdicts[0].kind in QUIET else _others(found, targets, first)[:room]
+        if not more:
+            break
         found = [*found, *more]
         look = _Look(found, targets, seconds, words, alone)
         _add_pauses(look.sampling.seen, [s.snapshot for s in first.seen])
@@ -126,10 +127,13 @@ def examine(
 
 def _others(found: Sequence[Any], targets: Targets, first: Examination) -> list[ProcessRef]:
     """The Python processes at the ends of chains, or on which everything else depends, that were not asked for: children, and
-    processes that have the other end of a pipe or a socket. The processes of an engine are all known, so nothing is added to
-    them. The process that asks, and its ancestors, are left out."""
-    if any(one.rank is not None or one.pid is None for one in found):
-        return []
+    processes that have the other end of a pipe or a socket. To an engine's, those of it that may have its open requests. The
+    process that asks, and its ancestors, are left out."""
+    ranks = ranks_of(found)
+    if ranks or any(one.pid is None for one in found):
+        owes = first.requests and first.verdicts[0].kind == "unknown"
+        kin = [r for one in ranks for r in one.kin if owes and r not in ranks and not r.zombie]
+        return [ProcessRef.of_rank(r) for r in sorted(dict.fromkeys(kin), key=lambda r: r.role == "worker")][:MAX_OTHERS]
     table = ProcTable()
     known = {one.pid for one in found} | askers(table) | ancestors(table, os.getpid())
     unseen = [
@@ -137,7 +141,7 @@ def _others(found: Sequence[Any], targets: Targets, first: Examination) -> list[
         *sorted(depends_on(Facts(first.seen)) | _holders_not_seen(Facts(first.seen))),
     ]
     pids = dict.fromkeys(pid for pid in unseen if pid not in known and pid in table.processes)
-    return [one for one in map(ProcessRef, list(pids)[:MAX_OTHERS]) if _runs_python(targets, one)]
+    return [one for one in map(ProcessRef, list(pids)[: 2 * MAX_OTHERS]) if _runs_python(targets, one)]
 
 
 def _holders_not_seen(facts: Facts) -> set[int]:

@@ -4,31 +4,30 @@ them up."""
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence
 
 from ..engines import registry, shm_rings
+from ..observe.system_calls import Call, Source
 from ..observe.window import RUNS, STILL, Window
 from ..primitives import table
 from ..stacks import ray_actors
-from ..stacks.threads import waits_in_kernel
+from ..stacks.async_waits import LoopState, TaskState
+from ..stacks.threads import ProcessView, waits_in_kernel
+from ..stacks.waits import Edge
 from . import patterns
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from ..engines.rank import Rank
     from ..engines.sightings import InStep, Start
     from ..observe.families import Outsider
-    from ..observe.system_calls import Call, Source
     from ..requests.model import Counter
-    from ..stacks.async_waits import LoopState, TaskState
     from ..stacks.snapshots import ProcessSnapshot
-    from ..stacks.threads import ProcessView
-    from ..stacks.waits import Edge
 
 LOCKS = (*table.LOCKS, "mutex", "rwlock")
+# waits in native code: of none is it known all that could end it
+NATIVE = ("condition", *dict.fromkeys(row.kind for row in table.NATIVE))
 Node = Any
 
 
@@ -228,6 +227,7 @@ class ProcessState:
     node: str = ""  # the machine, '' for this one
     why: str = ""  # it could not be read
     pid: int = 0
+    program: str = ""  # what people call it: its script, module, own title or executable
     engine: str = ""
     family: Any = None  # equal for the processes of one engine
     tasks: list[TaskState] = field(default_factory=list)  # of asyncio

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Iterable, Sequence
 
 from .. import log
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError
 from ..observe.window import LEAST
 from ..stacks import ray_actors
+from ..stacks.async_waits import AsyncState, TaskState
+from ..stacks.threads import ProcessView
+from ..stacks.waits import Edge
 from . import patterns
 from .facts import ProcessState, ThreadState
 from .nodes import givers_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ..cpython.runtime import Runtime
-    from ..stacks.async_waits import AsyncState, TaskState
-    from ..stacks.threads import ProcessView
-    from ..stacks.waits import Edge
     from ..torch.collectives import Count
 
 MIN_GIL_LOOKS = 6

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..engines import exchanges
-
-if TYPE_CHECKING:
-    from .facts import Facts, Node
+from .facts import Facts, Node
 
 
 def node_of(facts: Facts, r: Any) -> Node:

@@ -10,22 +10,16 @@ Where it waits for a process that was not sampled, and that one or a descendant 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Iterator
 
+from ..observe.families import Outsider
 from ..observe.window import SOON, STILL
 from ..stacks.python_waits import path_of
-from .facts import Verdict
+from .facts import Facts, Node, ProcessState, ThreadState, Verdict
 from .nodes import moves, naps, peers_of
 from .states import MOVES, RUNS
-from .walk import chain_of, outlook
+from .walk import Chain, chain_of, outlook
 from .words import describe_node, name_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..observe.families import Outsider
-    from .facts import Facts, Node, ProcessState, ThreadState
-    from .walk import Chain
 
 WITHHOLDING = ("lock-held", "collective", "starved", "stuck-requests")
 FAIR = 0.5  # part of a CPU: a thread that got as much had its turn, whatever was left of its group's quota

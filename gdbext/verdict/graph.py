@@ -4,17 +4,17 @@ nobody, or somebody outside; or what a node does that waits for none. `walk` goe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Sequence
 
 from ..engines import shm_rings
 from ..observe.system_calls import Call
 from ..observe.window import STILL
-from ..primitives.table import OF_NATIVE_CODE
 from ..stacks import ray_actors
-from ..stacks.async_waits import RUNNABLE
+from ..stacks.async_waits import RUNNABLE, TaskState
+from ..stacks.waits import Edge
 from . import jobs, patterns
 from .closed import closed, who_may
-from .facts import LOCKS
+from .facts import LOCKS, NATIVE, Facts, Node, ProcessState, ThreadState
 from .nodes import (
     SELECTS,
     asks_only,
@@ -24,6 +24,7 @@ from .nodes import (
     givers_at,
     givers_of,
     in_selector,
+    keeps_loop,
     naps,
     other_ends,
     peers_of,
@@ -35,14 +36,7 @@ from .nodes import (
 )
 from .states import BLOCKED, ENDED, INPUT, MOVES, NOBODY, RUNS, SLEEPS, SPINS, STOPPED, THERE, UNKNOWN, End, Step
 from .turns import behind
-from .words import called, describe, describe_node, kept_line
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..stacks.async_waits import TaskState
-    from ..stacks.waits import Edge
-    from .facts import Facts, Node, ProcessState, ThreadState
+from .words import called, describe, describe_node, futex_of, kept_line
 
 MAX_UNREAD = 8  # workers of a pool that a chain names
 
@@ -86,7 +80,7 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
         return _does(t.node, ENDED, describe(t))
     loop = f.loop_of(t.node[1])
     selects = loop is not None and in_selector(f, t, loop)
-    asking = asks_only(f, loop) if loop is not None and (selects or loop.turned is not False) else None
+    asking = asks_only(f, loop) if loop is not None and not keeps_loop(f, t, loop) else None
     main = asking.node if asking is not None else loop.main if loop is not None and selects else None
     if main is not None:
         return Step(f"its {main[1]}, in the event loop", [main], owned=True)
@@ -243,6 +237,13 @@ def _in_call(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     if inner is not None and patterns.TRIO.search(inner.file.replace("\\", "/")):
         kind = "rests" if from_outside(call) else "unknown"
         return _unknown("an event of its trio loop", "the tasks of trio are not read", kind)
+    if call.name == "futex" and t.still and (t.python or t.main) and not (t.idle or t.works):
+        said, may = futex_of(t), "" if call.shared else who_may(facts, f, t.node)
+        if may or call.shared or call.limited:
+            return _unknown(said, may or "a process that maps it too may end that")
+        return Step(
+            said, (), End(None, NOBODY, "all threads of the process wait for one another, with no time limit", kind="unknown")
+        )
     if call.name in ("futex", "fcntl", "flock") or not call.sources:
         return _does(t.node, UNKNOWN, describe(t))
     return _sources(facts, f, t.node, call)
@@ -253,7 +254,8 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
     said = ", ".join(dict.fromkeys(source.text for source in call.sources[:3])) + (", …" if len(call.sources) > 3 else "")
     said = f"room in {said}" if call.name == "write" else said
     known = [pid for pid in peers_of(f, call) if pid not in behind(facts, node)]
-    known = [pid for pid in known if pid not in f.ancestors] or known
+    for others in (f.asker, f.ancestors):  # who has that end too, and hardly uses it
+        known = [pid for pid in known if pid not in others] or known
     seen = [pid for pid in known if any(other.pid == pid for other in facts)]
     outside = from_outside(call)
     if outside and not (seen and len(call.sources) == 1) or call.name == "epoll" and f.listens and _is_native(f):
@@ -263,7 +265,7 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
         return Step(said, (), End(None, NOBODY, why, kind="unknown"))
     if {source.kind for source in call.sources} <= {"event", "other", "file"}:
         return Step(said, (), End(node, UNKNOWN, describe_node(facts, node)))
-    commands = bool(known) and all(pid in f.ancestors for pid in known)  # its parent's, which owes none
+    commands = call.name != "write" and bool(known) and all(pid in f.ancestors for pid in known)  # its parent's, which owes none
     if commands and not seen:
         return Step(said, (), End(node, INPUT, f"it waits for its parent, {known[0]}, which was not read", known[0]))
     own = givers_at(f, node, call)
@@ -365,12 +367,12 @@ def _of_edge(facts: Facts, edge: Edge, every: bool, said: str) -> Step:
         pid = edge.unread[0] if edge.unread else 0
         return Step(said, (), End(None, UNKNOWN, edge.note, pid, kind="answer" if edge.outside else ""))
     if edge.orphan and not (edge.shared and f is not None and f.signals):
-        return Step(said, (), End(None, ENDED, edge.note, kind="" if edge.kind in (*LOCKS, *OF_NATIVE_CODE) else "nobody"))
+        return Step(said, (), End(None, ENDED, edge.note, kind="" if edge.kind in (*LOCKS, *NATIVE) else "nobody"))
     if (every or edge.every) and edge.candidates:
         return Step(said, edge.candidates, None, True, not edge.doubted)
     if edge.kind == "Value" and f is not None:  # in memory that its children share
         return _processes(facts, f, list(f.children), said)
-    able = givers_of(facts, edge)
+    able = edge.candidates if edge.pool else givers_of(facts, edge)  # a pool's threads give what they wait for themselves
     nodes = [node for node in able if node not in edge.bystanders] or able
     if nodes:
         named = edge.kind == "task" and not edge.doubted  # it holds them itself
@@ -386,18 +388,18 @@ def _of_edge(facts: Facts, edge: Edge, every: bool, said: str) -> Step:
 
 def _no_one(facts: Facts, f: ProcessState | None, edge: Edge, said: str) -> Step:
     """A wait that no node was found to end: who may all the same, or that nobody can."""
-    note = f"; {edge.note}" if edge.note else ""
+    note = f"; {edge.note}" if edge.note and edge.kind not in NATIVE else ""  # of these it says who else may
     if edge.ended:
         gone = f"{', '.join(edge.ended[:4])}, which could have ended that, has ended"
         if f is not None and callers(f) and not f.role:
             return _unknown(said, f"{gone}; {who_may(facts, f, edge.waiter)}", "nobody")
-        return Step(said, (), End(None, ENDED, gone, kind="" if edge.kind in OF_NATIVE_CODE else "nobody"))
+        return Step(said, (), End(None, ENDED, gone, kind="" if edge.kind in NATIVE else "nobody"))
     if edge.kind == "File":
         return _unknown(said, edge.note, "nobody")
     if edge.kind == "Future":
         return _unknown(said, f"no frame that was read has it: work queued in a loop or pool is in no frame{note}", "nobody")
     may = who_may(facts, f, edge.waiter) if f is not None else "its process was not read"
-    if may and edge.kind in OF_NATIVE_CODE:
+    if may and edge.kind in NATIVE:
         return _unknown(said, "; ".join(filter(None, (edge.note, may))))
     if may:
         return _unknown(said, f"no Python frame that was read names it{note}; {may}", "nobody")

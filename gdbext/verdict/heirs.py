@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..observe.system_calls import Call
 from ..stacks import file_ends
-
-if TYPE_CHECKING:
-    from ..observe.system_calls import Call
-    from .facts import ProcessState
+from .facts import ProcessState
 
 
 def inherited(p: ProcessState, call: Call) -> bool:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..primitives.table import POOLS
-
-if TYPE_CHECKING:
-    from ..stacks.waits import Edge
-    from .facts import Facts, Node, ThreadState
+from ..stacks.waits import Edge
+from .facts import Facts, Node, ThreadState
 
 FILES = tuple(pool.file for pool in POOLS if pool.serves)
 HELPERS = tuple(name for pool in POOLS for name in pool.serves)

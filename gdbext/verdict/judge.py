@@ -7,11 +7,11 @@ A verdict names no culprit rather than the wrong one.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Iterable
 
 from .. import log
 from . import gate
-from .facts import Facts, Verdict
+from .facts import Facts, ProcessState, Verdict
 from .kinds import GRAVITY, LASTING, QUIET
 from .rules import ORDER, absent, collectives, fronts, in_step, requests
 from .rules.chains import roots
@@ -20,11 +20,6 @@ from .rules.ended import notes
 from .rules.rings import lines as ring_lines
 from .walk import outlook
 from .words import describe, name_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .facts import ProcessState
 
 _PERIODS = re.compile(r"[\d,]+ of [\d,]+ periods")  # of a quota: each look at it has other numbers
 
@@ -163,10 +158,11 @@ def _unknown(facts: Facts, slow: Verdict | None = None) -> Verdict:
         evidence += found.way
         if found.kind == "spins" and found.culprit == node:
             evidence.append(f"{name_of(facts, node)} runs; whether it makes progress is not known")
-    evidence += fronts.front_lines(facts) + requests.queued(facts)
+    paused = requests.paused(facts)
+    evidence += fronts.front_lines(facts) + paused + requests.queued(facts)
     evidence += [describe(f.main) for f in facts if f.main]
     more = count_lines(facts) + in_step.lines(facts) + ring_lines(facts) + notes(facts) + _shortages(facts) + _timers(facts)
-    closing = [NO_REASON if _is_blocked(facts) else absent.NOT_BLOCKED] if slow is None else []
+    closing = [NO_REASON if _is_blocked(facts) else absent.NOT_BLOCKED] if slow is None and not paused else []
     return Verdict("unknown", [], [*evidence, *more, *closing])
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Iterable
 
-from ..observe.system_calls import Call
+from ..engines.shm_rings import Ring
+from ..observe.system_calls import Call, Source
 from ..observe.window import LONG, STILL
 from ..stacks import file_ends, ray_actors
-
-if TYPE_CHECKING:
-    from ..engines.shm_rings import Ring
-    from ..observe.system_calls import Source
-    from ..stacks.async_waits import LoopState, TaskState
-    from ..stacks.waits import Edge
-    from .facts import Facts, Node, ProcessState, ThreadState
+from ..stacks.async_waits import LoopState, TaskState
+from ..stacks.waits import Edge
+from .facts import Facts, Node, ProcessState, ThreadState
 
 OUTSIDE = ("listener", "served", "terminal")
 SELECTS = ("epoll", "select", "poll")
@@ -39,13 +36,27 @@ def naps(facts: Facts, node: Node, soon: float = LONG) -> bool:
 
 
 def standing_loop(f: ProcessState, task: TaskState) -> ThreadState | None:
-    """The thread of a task's event loop, where the loop did not turn and the thread is elsewhere than in its selector: no task of
-    it wakes. Else None."""
+    """The thread of a task's event loop, where one callback keeps it: no task of it wakes. Else None."""
     loop = f.loop_with(task.loop)
-    if loop is None or loop.turned is not False:
-        return None
-    thread = next((t for t in f.threads if t.node[1] == loop.tid), None)
-    return None if thread is None or in_selector(f, thread, loop) else thread
+    thread = next((t for t in f.threads if loop is not None and t.node[1] == loop.tid), None)
+    return thread if loop is not None and thread is not None and keeps_loop(f, thread, loop) else None
+
+
+def keeps_loop(f: ProcessState, t: ThreadState, loop: LoopState) -> bool:
+    """Whether the loop of a thread is known not to have turned, and the thread is elsewhere than in its selector."""
+    if in_selector(f, t, loop) or loop.turned is None and not t.works:
+        return False
+    return not turned(f, t, loop)
+
+
+def turned(f: ProcessState, t: ThreadState, loop: LoopState) -> bool:
+    """Whether a loop took another callback in the window. Of one that is not read (uvloop's), whether anything of its tasks
+    says so."""
+    if loop.turned is not None:
+        return loop.turned
+    if any(c.moved for c in f.counters if "asyncio" in c.what) or f.moved_tasks:
+        return True
+    return t.moved and any(task.yields for task in f.tasks if task.loop == loop.address)
 
 
 def sleeps(facts: Facts, node: Node) -> bool:
@@ -93,8 +104,8 @@ def turns_at_rest(t: ThreadState) -> bool:
 
 
 def from_outside(call: Call) -> bool:
-    """Whether a call waits for something that may come from outside, which no process here owes."""
-    return any(source.kind in OUTSIDE for source in call.sources)
+    """Whether a call waits for something that may come from outside, which no process here owes. One that writes owes itself."""
+    return call.name != "write" and any(source.kind in OUTSIDE for source in call.sources)
 
 
 def pool_at_work(f: ProcessState) -> list[ThreadState]:
@@ -171,10 +182,10 @@ def awaited_pids(f: ProcessState) -> set[int]:
     return found
 
 
-def owed(facts: Facts) -> set[Node]:
-    """Threads and tasks that others wait for. An actor's method owes its result only when it ends."""
+def owed(facts: Facts, edges: Iterable[Edge] | None = None) -> set[Node]:
+    """Threads and tasks that others wait for, by some `edges` or by all. An actor's method owes its result only when it ends."""
     found: set[Node] = set()
-    for e in facts.edges:
+    for e in facts.edges if edges is None else edges:
         if e.kind == ray_actors.KIND:
             continue
         if e.owner is not None:

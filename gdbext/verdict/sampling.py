@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from .. import log
+from ..access.base import Target
 from ..access.cgroups import frozen_by, times_throttled
 from ..access.proc import ProcTarget, process_clock
 from ..access.procfs import bytes_read, is_gone, program_of, read_maps, state_of, wait_channel
@@ -17,8 +18,10 @@ from ..access.ptrace import lasting_stops
 from ..access.retry import settled_counts
 from ..access.snapshot import CoreFileTarget
 from ..cpython import event_loops, poll_loops
-from ..cpython.runtime import open_runtime
+from ..cpython.poll_loops import Poll
+from ..cpython.runtime import PyThread, Runtime, open_runtime
 from ..engines import shm_rings
+from ..engines.processes import ProcessRef
 from ..errors import GdbextError
 from ..observe import families, system_calls
 from ..observe.clocks import ancestors, askers, ended_children, handled_signals, hidden_kin, how_ended
@@ -28,20 +31,14 @@ from ..primitives.table import QUEUES
 from ..requests.model import Counter
 from ..stacks import async_waits, file_ends, ipc_locks, locks, polls, snapshots, threads
 from ..stacks.python_waits import path_of
+from ..stacks.snapshots import ProcessSnapshot
 from ..torch import collectives, gloo_peers
 from . import from_samples, possessions, shortages
 from .facts import ProcessState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ..access.base import Target
-    from ..cpython.poll_loops import Poll
-    from ..cpython.runtime import PyThread, Runtime
-    from ..engines.processes import ProcessRef
     from ..engines.rank import Rank
     from ..engines.targets import Targets
-    from ..stacks.snapshots import ProcessSnapshot
 
 MAX_QUEUES = 256  # whose counts are compared
 MAX_TURNS = 1 << 20  # items through a queue between two successive readings of its count
@@ -201,6 +198,7 @@ def _open(live: list[ProcessState], targets: Targets, table: ProcTable) -> dict[
     for s in live:
         s.state = state_of(s.pid)
         process = table.processes.get(s.pid)
+        s.program = process.called if process is not None else ""
         if s.state in ("", "Z", "X"):
             s.ended = how_ended(process.exit_status) if process is not None and process.exit_status else ""
             continue

@@ -9,19 +9,14 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import Iterator
 
 from .. import log
 from ..access import cgroups
 from ..access.procfs import descriptors, limit_of, read_or_empty, read_stat
 from ..errors import GdbextError
-from ..observe.system_calls import Files
+from ..observe.system_calls import Files, Source
 from ..render.text import size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..observe.system_calls import Source
 
 LEFT = 2  # of a limit: as good as none
 FULL = 1 << 20  # bytes left of /dev/shm

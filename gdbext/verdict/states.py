@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Sequence
 
+from ..observe.system_calls import Call
+from ..stacks.waits import Edge
+from .facts import Facts, Node
 from .words import name_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..observe.system_calls import Call
-    from ..stacks.waits import Edge
-    from .facts import Facts, Node
 
 # What the last node of a chain does.
 MOVES, RUNS, SPINS = "moves", "runs", "spins"

@@ -9,18 +9,12 @@ the lock counts as held.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Any, Sequence
 
 from ..primitives.table import ASYNCIO, LIBRARY, TAKES
 from ..stacks.python_waits import last_part, path_of
-from .facts import LOCKS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from ..stacks.waits import Edge
-    from .facts import Facts, Node
+from ..stacks.waits import Edge
+from .facts import LOCKS, Facts, Node
 
 _ENTERS = ("__enter__", "__aenter__", "acquire")
 _LOCKS = re.compile(r"lock|mutex", re.I)  # of native code, on the way to a mutex

@@ -5,12 +5,10 @@ proc(5): every user may read stat, status, schedstat and comm of a thread; wchan
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..access.procfs import read_or_empty, wait_channel
-
-if TYPE_CHECKING:
-    from .facts import ProcessState
+from .facts import ProcessState
 
 BUSY = 0.05  # of a CPU: a thread that uses more is named
 SHOWN = 8

@@ -7,24 +7,19 @@ If any of several can end a wait, its outlook is the best of theirs. If all must
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
+from ..observe.system_calls import Call
 from ..observe.window import STILL
+from ..stacks.waits import Edge
 from .closed import at_other_ends, closed, who_may
-from .facts import LOCKS
+from .facts import LOCKS, NATIVE, Facts, Node, ProcessState, ThreadState
 from .graph import step
 from .heirs import inherited
 from .nodes import OUTSIDE, ends_of, sleeps
 from .states import INPUT, MOVES, ORDER, RING, RUNS, SEVERAL, SLEEPS, SPINS, UNKNOWN, End, Step, short
 from .turns import behind, taken_in_turn
 from .words import called, describe_node, name_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from ..observe.system_calls import Call
-    from ..stacks.waits import Edge
-    from .facts import Facts, Node, ProcessState, ThreadState
 
 GOOD = ("moves", "rests")
 IN_VAIN = ("unknown", "answer", "dead", "nobody")
@@ -191,7 +186,7 @@ def _doubted_edge(facts: Facts, now: Step, edge: Edge, found: Outlook) -> Outloo
             return unknown
     if edge.kind == "Value" and found.kind not in GOOD:
         return unknown
-    if edge.kind in LOCKS and found.kind == "rests" and not taken_in_turn(facts, edge):
+    if edge.kind in (*LOCKS, *NATIVE) and found.kind == "rests" and not taken_in_turn(facts, edge):
         return unknown  # a thread that rests with a lock that others want does not give it back
     if edge.limit and found.kind in ("nobody", "sleeps", "blocked", "unknown") and edge.kind not in LOCKS:
         return replace(unknown, ended=found.ended)

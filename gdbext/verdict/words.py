@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import itertools
+import re
+from typing import Any, Collection
 
 from . import patterns
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Collection
-
-    from .facts import Facts, Node, ProcessState, ThreadState
-
+from .facts import Facts, Node, ProcessState, ThreadState
 
 _AWAITED = {  # what a function of the kernel waits for: kernel/fork.c (vfork)
     "kernel_clone": "a child of its vfork, which has neither ended nor started a program",
     "_do_fork": "a child of its vfork, which has neither ended nor started a program",
 }
+
+_LIBC, _GLUE = re.compile(r"lib(c|pthread|rt)[.-]|ld-|\[vdso"), re.compile(r"(lib)?python\d|_ctypes\b|libffi")
+_STDLIB = re.compile(r"/python3\.\d+t?/(?!site-packages/|dist-packages/)")
+_SUFFIX = re.compile(r"\.(cpython-[\w-]+|abi3)\.so$")
 
 
 def name_of(facts: Facts, node: Node) -> str:
@@ -49,6 +49,33 @@ def describe(t: ThreadState | None) -> str:
     called = f", inside {t.inside}" if t.inside else ""
     called += f", in the handler of {t.handles}" if t.handles else ""
     return f"{t.node[0]} thread {t.node[1]}{f' ({t.name})' if t.name else ''} {how} in {t.top}{called}{wait}{load}"
+
+
+def own_place(t: ThreadState) -> str:
+    """Its innermost Python frame outside the standard library, as text; `ThreadState.top` where there is none."""
+    own = (frame for frame in t.frames if frame.kind == "python" and not _STDLIB.search(frame.file.replace("\\", "/")))
+    frame = next((frame for frame in own if not frame.file.startswith("<frozen")), None)
+    return str(frame) if frame is not None else t.top
+
+
+def blocked_in(t: ThreadState) -> str:
+    """Where a thread is below its Python code, by both ends: the function outside libc that it is in, the one that Python called
+    with its library, and the file that it waits for: `gomp_team_barrier_wait_end <- sum (omp_fork.c.so)`."""
+    below = [f for f in itertools.takewhile(lambda frame: frame.kind != "python", t.frames) if not _GLUE.match(f.where)]
+    below = below or [frame for frame in t.frames if frame.kind != "python"][:1]
+    own = [frame for frame in below if not _LIBC.match(frame.where)] or below[:1]
+    ends = list(dict.fromkeys(frame.function or frame.where for frame in (*own[:1], *own[-1:]) if frame.function or frame.where))
+    if own and own[-1].function and own[-1].where and not _GLUE.match(own[-1].where):
+        ends[-1] += f" ({_SUFFIX.sub('', own[-1].where)})"
+    if not ends and t.call is not None and t.call.name:
+        ends = [t.call.name]
+    files = [source.text for source in t.call.sources[:2]] if t.call is not None else []
+    return " <- ".join(ends) + (f" on {', '.join(files)}" if ends and files else "")
+
+
+def futex_of(t: ThreadState) -> str:
+    """A wait in native code for an object that is not known, in words."""
+    return f"a futex, in {blocked_in(t)}, called from {own_place(t)}" if t.python else f"a futex, in {blocked_in(t)}"
 
 
 def kept_line(t: ThreadState) -> str:

@@ -73,8 +73,8 @@ class Sources:
         for path in paths:
             self.by_name.setdefault(os.path.basename(path), []).append(path)
         self._read = read or _text
-        table = "gdbext/commands/table.py"
-        found = re.findall(r'^    "([\w-]+)": \("(\w+)", "\w+"\),$', self._read(table), re.M) if table in paths else []
+        table = "gdbext/commands/help.txt"
+        found = re.findall(r"^=== (\S+) \S+ (\w+)\.\w+", self._read(table), re.M) if table in paths else []
         self.commands = {name: f"gdbext/commands/{module}.py" for name, module in found}
 
     @functools.lru_cache(maxsize=None)  # noqa: B019  (one for a run)

@@ -19,60 +19,15 @@ from typing import Any, Dict, Iterator, List, Tuple
 from .get_releases import fetched
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path[:0] = [ROOT, os.path.join(ROOT, "tests")]
+
+from harness.command_lines import all_of  # noqa: E402
+
 SUBJECTS = os.path.join(ROOT, "tests", "gdb", "subjects")
 RELEASE = "0.24.0"  # of vLLM, whose scheduler the engine's stand-in runs
 
 # Commands about the Python subject; {pid}, {on} (the pid, then its snapshot), {request}, {matrix}, {data} are filled in.
-LIVE = (
-    "llm",
-    "llm guide",
-    "llm-stacks {pid}",
-    "llm-stacks -samples 2 -interval 0.1 {pid}",
-    "llm-locks {pid}",
-    "llm-hang -wait 0.3 {pid}",
-    "llm-report {folder}/report.html {pid} -wait 0",
-    "llm-snapshot {pid} -o {folder}/again.core",
-    "pythreads -samples 5 -on {pid}",
-    "llm-kernels -on {pid}",
-    "llm-memory {pid}",
-    "pyheap -on {pid}",
-    "llm-top -once -interval 0.2 {pid}",
-    "llm-record -for 0.2 -o {folder}/a.record {pid}",
-)
-BOTH = (
-    "pybt -on {on}",
-    "pybt -all -locals -on {on}",
-    "llm-bt -on {on}",
-    "llm-bt -all -on {on}",
-    "pythreads -on {on}",
-    "pyframe 1 -on {on}",
-    "pyup -on {on}",
-    "pylist -on {on}",
-    "pylocals -on {on}",
-    "pyexc -locals -on {on}",
-    "pytasks -all -locals -on {on}",
-    "pyprint {request} -on {on}",
-    "pyprint __main__:first -on {on}",
-    "pyprint [1, 'a', 2.5] -on {on}",
-    "pytensor {matrix} -on {on}",
-    "pytensor {matrix} -slice 1:,::2 -on {on}",
-    "pytensor {matrix} -stats -hist -bins 3 -on {on}",
-    "pytensor {matrix} -compare {matrix} -on {on}",
-    "pytensors -on {on}",
-    "pytensors -nan -on {on}",
-    "llm-addr {request} -on {on}",
-    "llm-addr {data} -on {on}",
-    "llm-addr 0x10 -on {on}",
-)
-KV = (
-    "llm-kv -on {pid}",
-    "llm-kv block 1 -on {pid}",
-    "llm-kv request req-a -on {pid}",
-    "llm-kv free -on {pid}",
-    "llm-kv map -on {pid}",
-    "llm-kv check -on {pid}",
-    "llm-requests -on {pid}",
-)
+LIVE, BOTH, KV = (all_of(which) for which in ("live", "both", "kv"))
 _DRIVER = """
 import json, sys
 sys.path.insert(0, sys.argv[1])

@@ -6,20 +6,20 @@ import re
 import pytest
 from harness.gdb_run import ROOT
 
-from gdbext.commands.guide import GUIDE
-from gdbext.commands.table import COMMANDS
+from gdbext.commands.guide import topics
+from gdbext.commands.table import names
 
 
 def test_every_command_of_the_guide_is_one_of_ours_or_announced():
-    known = set(COMMANDS) | {"pytensors"}
-    for topic, text in GUIDE.items():
+    known = set(names()) | {"pytensors"}
+    for topic, text in topics().items():
         named = set(re.findall(r"(?:^|[ ,:])((?:llm-|py)[a-z-]+)(?= |$|,|:)", text, re.M)) - {"python", "pybreak's"}
         assert named and named <= known, (topic, named - known)
 
 
 def test_llm_guide_in_gdb(gdb):
     said = gdb(["llm guide", "llm guide hang", "llm guide nosuch", "llm guide -json"])
-    assert all(topic in said.outputs[0] for topic in GUIDE) and said.outputs[1].splitlines() == GUIDE["hang"].splitlines()
+    assert all(topic in said.outputs[0] for topic in topics()) and said.outputs[1].splitlines() == topics()["hang"].splitlines()
     assert "takes nothing, all, or guide and one of hang" in said.outputs[2] and said.json(3)["schema"] == "llm/1"
 
 

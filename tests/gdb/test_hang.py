@@ -223,8 +223,8 @@ def test_the_same_in_gdb(ranks, gdb_path):
     assert (
         said["verdict"] == "collective" and [c["tid"] for c in said["culprits"]] == [ranks.pids[2]] and len(said["pauses"]) == 3
     )
-    text = run(f"llm-hang {' '.join(map(str, ranks.pids))}").to_text()
-    assert "culprit: R2" in text and "victims: R0, R1" in text, text
+    text = run(f"llm-hang {' '.join(map(str, ranks.pids))} -v").to_text()
+    assert text.startswith("collective: R2 (") and "\nwaits:\n" in text and "victims: R0, R1" in text, text
     assert "all resumed" in text or "were left so" in text, text
     ranks.do("", "", "all_reduce")
     ranks.meet("h", "all_reduce", "all_reduce", "nap")

@@ -30,3 +30,13 @@ def test_who_waits_for_one_that_naps_is_named_and_nobody_is_accused(kind, lock):
     ends = [chain["end"]["state"] for chain in hang["chains"] if chain["waiter"].get("tid") in (truth["pid"], truth["second"])]
     assert ends and not {"nobody", "ring"} & set(ends), hang["chains"]
     assert not any(group["idle"] for group in stacks["groups"] for at in group["members"] if at["tid"] == truth["second"])
+
+
+@pytest.mark.parametrize("kind", ["alone", "posted"])
+def test_a_semaphore_that_nobody_is_left_to_post_starves_its_waiter(kind):
+    truth, hang, locks = look(kind, "llm-hang", "llm-locks")
+    (edge,) = [edge for edge in locks["edges"] if edge["waiter"]["tid"] == truth["pid"]]
+    assert edge["kind"] == "semaphore" and "the POSIX semaphore at" in edge["lock"], locks["edges"]
+    (root,) = hang["tree"]
+    assert [node["place"]["tid"] for node in root["children"]] == [truth["pid"]], hang["tree"]
+    assert (hang["verdict"], root["state"]) == (("starved", "nobody") if kind == "alone" else ("unknown", "unknown")), hang

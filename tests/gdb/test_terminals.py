@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from harness import terminals
-from harness.command_lines import LINES, SUBJECT, words_of
+from harness.command_lines import ASKED, LINES, SUBJECT, words_of
 from harness.gdb_run import INIT, ROOT
 from harness.subjects import SUBJECTS, spawned
 
@@ -24,19 +24,9 @@ BROKEN = re.compile(
     r"\\\\x1b|\\\\u001b|(?<![\\w.])\\[\\d+(;\\d+)*m|Traceback \\(most recent call last\\):\n  File \"[^\"]*gdbext/"
 )
 # Commands that lay out tables: none of their lines is wider than the terminal
-TABLES = """
-    llm-kernels llm-memory llm-ranks llm-record llm-request llm-requests llm-symbols llm-top pyheap pytensors pythreads
-""".split()
 COPIED = re.compile(r"^ *(?:[{\"]|python3 -m pip )")  # JSON, and what is there to be copied: stays whole
 # source, a shell's lines, and those between which gdb's own stand
 WHOLE = ("pylist", "llm-gpucore", "llm-follow", "llm-attach", "llm-detach", "llm-continue")
-MORE = {
-    "llm-ranks": ["E"],
-    "llm-requests": ["E"],
-    "llm-top": ["-once E", "-frames 2 E"],
-    "llm-memory": ["E"],
-    "pythreads": ["-on E"],
-}
 # the set-up: no commands of the table
 ALONE = ("cache", "completion", "mcp", "install", "uninstall", "doctor", "skill", "gdb", "vscode")
 
@@ -71,14 +61,14 @@ def check(name, seen, width, coloured):
     assert coloured or not seen.coloured, text
     prose = [line for columns, line in lines if columns > width and not COPIED.match(line)]
     assert name in WHOLE or not prose, (name, width, prose)
-    if name in TABLES:
+    if ASKED[name].table:
         rows = [(columns, line) for columns, line in lines if re.search(r"\S  +\S.*\S  +\S", line)]  # not sentences
         too_wide = [line for columns, line in rows if columns > width]
         assert not too_wide, (name, width, too_wide)
 
 
 def lines_of(name, place, folder):
-    for line in LINES[name] + [(line, None, None) for line in MORE.get(name, ())]:
+    for line in LINES[name] + [(line, None, None) for line in ASKED[name].more]:
         yield words_of(line[0], {**place, "D": folder})
 
 
@@ -109,56 +99,15 @@ def test_every_command_on_a_terminal(place, tmp_path, width, coloured):
     assert {"pybt", "llm-top", "pythreads"} <= painted if coloured else not painted
 
 
-IN_GDB = {  # what follows each command's name inside gdb, on a process that it has attached
-    "pyframe": "1",
-    "pyup": "1",
-    "pydown": "1",
-    "pyprint": "seen",
-    "pytensor": "seen",
-    "pylog": 'spins "{{i}}"',
-    "pytrace": "nobody",
-    "pybreak": "nobody:7",
-    "pyuntil": "x",
-    "pycatch": "",
-    "llm": "",
-    "llm-addr": "0x10",
-    "llm-request": "x",
-    "llm-break": "",
-    "llm-inject": "faulthandler 0",
-    "llm-profile": "start 0",
-    "llm-save": "x=spins i",
-    "llm-layers": "-compare a b",
-    "llm-apply": "all pybt",
-    "llm-gpucore": "-setup",
-    "llm-report": "{D}/in-gdb.html",
-    "llm-snapshot": "{P} -o {D}/in-gdb.core",
-    "llm-record": "{P} -for 0.2",
-    "llm-watch": "{P} -after 0.3 -for 1 -o {D}",
-    "llm-top": "-once {P}",
-    "llm-hang": "{P}",
-    "llm-stacks": "{P}",
-    "llm-locks": "{P}",
-    "llm-requests": "{P}",
-    "llm-memory": "{P}",
-    "llm-attach": "{P}",
-    "llm-follow": "",
-    "pynext": "x",
-    "pystep": "x",
-    "pyfinish": "x",
-    "llm-continue": "nobody",
-    "llm-detach": "nobody",
-}
-
-
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("width,coloured", [(60, True), (80, False), (120, True), (200, False)])
 def test_every_command_in_gdb_on_a_terminal(plain_gdb, gdb_path, place, tmp_path, width, coloured):
     """gdb with a terminal, where its own styling and width are on."""
     line = [gdb_path, "-nx", "-q", "-iex", "set debuginfod enabled off", "-iex", "set pagination off", "-iex", "set confirm off"]
     line += ["-p", place["P"], "-ex", f"source {INIT}"]
-    names = [name for name in table.COMMANDS if name != "llm-detach"] + ["llm-detach"]
+    names = [name for name in table.names() if name != "llm-detach"] + ["llm-detach"]
     for name in names:
-        more = IN_GDB.get(name, "").format(P=place["P"], D=tmp_path)
+        more = ASKED[name].in_gdb.format(P=place["P"], D=tmp_path)
         line += ["-ex", f"echo {MARK}{name}\\n", "-ex", f"{name} {more}"]
     env = environment(**({} if coloured else {"NO_COLOR": "1"}))
     seen = terminals.shown([*line, "-ex", "quit"], width, cwd=str(tmp_path), env=env, timeout=600)

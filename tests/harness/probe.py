@@ -8,34 +8,9 @@ import os
 from gdbext.errors import GdbextError
 from gdbext.render.text import PLAIN
 from harness.answers import run
+from harness.command_lines import all_of
 
-LIVE = (
-    "llm-ranks",
-    "llm-stacks -samples 2 -interval 0.1 -html {folder}/s.html -folded {folder}/s.folded {on}",
-    "llm-locks {on}",
-    "llm-hang -wait 0.2 {on}",
-    "llm-report {folder}/report.html {on} -wait 0.1",
-    "llm-top -once -interval 0.2 {on}",
-    "llm-record -for 0.5 -force -o {folder}/r.record -o {folder}/r.json -o {folder}/r.html -o {folder}/r.collapsed {on}",
-    "llm-record -native -for 0.5 -force -o {folder}/n.record {on}",
-    "llm-memory {on}",
-    "pythreads -samples 3 -on {on}",
-)
-BOTH = (
-    "pybt -all -locals -on {on}",
-    "llm-bt -all -locals -on {on}",
-    "pylocals -on {on}",
-    "pyexc -locals -on {on}",
-    "pytasks -all -locals -on {on}",
-    "pytensors -on {on}",
-    "pytensors -save {folder}/t.json -force -on {on}",
-    "pyheap -save {folder}/h.json -force -on {on}",
-    "llm-kv -on {on}",
-    "llm-kv check -on {on}",
-    "llm-kv map -on {on}",
-    "llm-kv block 1 -on {on}",
-    "llm-kernels -on {on}",
-)
+LIVE, BOTH = all_of("private_live"), all_of("private")
 OF_OBJECTS = ("llm-addr {address} -on {on}", "pyprint -full {address} -on {on}", "pyprint vars({address}) -on {on}")
 
 
@@ -85,12 +60,12 @@ class Probe:
     def memory(self, on):
         """What is asked of a process or of its snapshot or core: fixed roads; each variable by its name, and what may be
         taken out of it; objects of some types by their addresses."""
-        said = [self.said(line.format(on=on, folder=self.folder)) for line in BOTH]
+        said = {line.split()[0]: self.said(line.format(on=on, folder=self.folder)) for line in BOTH}
         self.files()
         for request in self.said(f"llm-requests {on}").get("requests", ())[:2]:
             self.said(f"llm-request {request['request_id']} -sampling -on {on}")
             self.said(f"llm-kv request {request['request_id']} -on {on}")
-        for name in list(_variables(said[0]))[: self.names]:
+        for name in list(_variables(said["pybt"]))[: self.names]:
             for road in ("pyprint -any {}", "pyprint -any {}[0]", "pyprint -any {}[:3]", "pytensor -any {}"):
                 self.said(f"{road.format(name)} -on {on}")
         for kind in self.types:

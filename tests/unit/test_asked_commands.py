@@ -1,45 +1,45 @@
-"""Which commands the lists ask that hold JSON fields, hostile text and private content: all that read a process, or they stand
-here with the reason."""
+"""Each command that reads a process is asked for its JSON fields and private content, or its row says what does so instead."""
 
+import pytest
 from harness import probe
-from tools import record_answers
+from harness.command_lines import ASKED, _usual, all_of
 
 from gdbext.commands import table
-
-OF_OTHERS = {
-    "llm-ranks": "its rows are the machine's processes: tests of its own",
-    "pydown": "as pyup",
-    "llm-request": "the answer of llm-requests about one of them, and its tests",
-    "llm-gpucore": "reads a GPU's core: its own tests",
-    "llm-watch": "runs until it is ended: its own tests",
-    "llm-profile": "writes to the process: its own tests",
-    "llm-inject": "writes to the process: its own tests",
-    "llm-layers": "steps the process: its own tests",
-}
-NO_CONTENT = {
-    "llm": "speaks of the pack",
-    "pyframe": "asked as pybt",
-    "pyup": "asked as pybt",
-    "pylist": "shows source",
-    "pytensor": "shows what is asked for by name",
-    "llm-requests": "tests/engines/test_content.py asks it",
-    "llm-snapshot": "its file is a copy of memory",
-}
+from gdbext.session.command import Command
 
 
 def asked(lines):
     return {line.split()[0] for line in lines}
 
 
-def outside_gdb():
-    return {c.name for c in table.load_all() if not c.gdb_only}
+def outside_gdb(**left):
+    ((reason, none),) = left.items()
+    return {c.name for c in table.load_all() if not c.gdb_only and bool(getattr(ASKED[c.name], reason)) is none}
 
 
 def test_each_command_that_reads_a_process_is_asked_for_its_fields():
-    lines = asked((*record_answers.LIVE, *record_answers.BOTH, *record_answers.KV))
-    assert outside_gdb() - lines == OF_OTHERS.keys()
+    lines = asked(all_of("live", "both", "kv"))
+    assert outside_gdb(fields_by=False) <= lines and not outside_gdb(fields_by=True) & lines
 
 
 def test_each_command_that_reads_a_process_is_asked_for_private_content():
-    lines = asked((*probe.LIVE, *probe.BOTH, *probe.OF_OBJECTS)) | {"llm-ranks"}
-    assert outside_gdb() - lines == OF_OTHERS.keys() - {"llm-ranks"} | NO_CONTENT.keys()
+    lines = asked((*probe.LIVE, *probe.BOTH, *probe.OF_OBJECTS)) | {"llm-request"}
+    elsewhere = outside_gdb(content_by=True)
+    assert not elsewhere & lines
+    assert outside_gdb(content_by=False) - lines <= outside_gdb(fields_by=True)
+
+
+def test_a_command_without_a_row_is_asked_as_its_class_says():
+    class Age(Command):
+        name = "llm-age"
+
+    class Ages(Age):
+        operand, takes_target = "[WHAT...]", False
+
+    class Needs(Age):
+        operand = "TEXT"
+
+    assert _usual(Age).lines[0][0] == "-on P" and _usual(Age).both == ("-on {on}",) and _usual(Age).in_gdb == ""
+    assert _usual(Ages).lines[0][0] == "P" and _usual(Ages).private == ("{on}",) and _usual(Ages).in_gdb == "{P}"
+    with pytest.raises(AssertionError, match="llm-age needs a row"):
+        _usual(Needs)

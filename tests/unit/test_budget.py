@@ -49,13 +49,14 @@ GROWN = [
     ("__init__", 52, "the library's names, loaded when they are asked for"),
     ("access", 383, "a copy of what cannot be stopped, -unstopped and its filter; decoders of machine code, which left kernels"),
     ("agents", 19, "schemas of what the tools answer"),
-    ("answers", 194, "fields of four commands are declared; their meanings left docs/json.md"),
+    ("answers", 475, "fields of four commands are declared; llm-hang on one screen, its waits as a tree in text, JSON and SVG"),
     ("api", 1674, "the library: its nouns, and the one place that says which processes are meant, which left session"),
     ("cpython", 76, "one table of what differs between minors, one machine for bytecode"),
     ("observe", 35, "a base class of what takes samples; the guard against torn clocks"),
     ("primitives", 316, "the table of what threads wait on; its rows leave stacks, cpython, timeline and verdict"),
     ("render", 188, "one declaration of a field: JSON, table, merge, schema, documentation"),
-    ("verdict", 19, "one graph of waits; doubts are a fold over it"),
+    ("render", 152, "the one codec of dataclasses between machines, which left verdict and kvcache"),
+    ("verdict", 120, "one graph of waits; what a program is for: parked main threads; native waits by both ends; closed futexes"),
 ]
 FEW = 25  # lines by which a room may be over: a sentence, a parameter
 SLACK = 500

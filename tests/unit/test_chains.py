@@ -8,10 +8,12 @@ from harness.facts import SLEEP, add, node, process, python
 from gdbext.observe.system_calls import Call, Source
 from gdbext.requests.model import Place, Tracked
 from gdbext.stacks.async_waits import LoopState, TaskState
+from gdbext.stacks.threads import Frame
 from gdbext.stacks.waits import Edge
 from gdbext.verdict.chains import MAX_CHAINS, chains_of
 from gdbext.verdict.facts import Facts
 from gdbext.verdict.gate import slow
+from gdbext.verdict.judge import judge_group as judge
 from gdbext.verdict.walk import chain_of, outlook
 
 NAP = {"native": SLEEP, "call": Call("nanosleep", seconds=3600.0)}
@@ -70,10 +72,12 @@ def test_a_task_does_not_wake_while_a_callback_keeps_its_loop(turned):
     naps = TaskState(("a", "task t"), "t", "waiting", 1, kind="sleep", text="sleep(2)", seconds=2.0)
     one.tasks, one.loops = [naps], [LoopState(1, node("a")[1], turned=turned)]
     found = chain_of(Facts([one]), naps.node)
-    stands = turned is False
+    stands = turned is not True
     assert (found.end.node, found.end.state) == ((node("a"), "runs") if stands else (naps.node, "sleeps"))
     assert ("for a short time only" in slow(Facts([one]), naps.node)) is not stands
-    one.threads[0].call = Call("epoll")  # the loop sleeps until its next timer
+    one.moved_tasks = {("a", "task u")}  # of a loop that is not read
+    assert (chain_of(Facts([one]), naps.node).end.state == "sleeps") is (turned is not False)
+    one.moved_tasks, one.threads[0].call = set(), Call("epoll")  # the loop sleeps until its next timer
     assert chain_of(Facts([one]), naps.node).end.state == "sleeps"
 
 
@@ -242,3 +246,28 @@ def test_a_chain_through_many_that_each_could_end_the_next_is_bounded():
         add(many, i, "w", Edge(("a", i), f"the Queue {i % 7}", "Queue", candidates=candidates, address=i % 7 + 1))
     facts = Facts([many])
     assert chain_of(facts, ("a", 1)).end.state == "several" and outlook(facts, ("a", 1)).kind == "unknown"
+
+
+@pytest.mark.parametrize("how", [{}, {"shared": True}, {"limited": True}])
+def test_threads_that_all_wait_in_private_futexes_are_stuck_for_good(how):
+    frames = [
+        *[Frame("native", name, "libgomp.so.1") for name in ("futex_wait", "gomp_team_barrier_wait_end")],
+        *python("sum_up"),
+    ]
+    one = process("a", frames, call=Call("futex", futex=64, **how), role="")
+    add(one, 7, "worker", frames=[Frame("native", "futex_wait", "libgomp.so.1")], python=False, call=Call("futex", futex=128))
+    found = chain_of(Facts([one]), node("a"))
+    assert "futex_wait <- gomp_team_barrier_wait_end (libgomp.so.1)" in found.waits_for and "sum_up" in found.waits_for
+    assert (found.end.state == "nobody", judge([one]).kind == "starved") == ((not how,) * 2), found.end
+    one.threads[1].call = Call("epoll", [Source("event", "anon_inode:[eventfd]")])  # it may be woken from outside
+    assert chain_of(Facts([one]), node("a")).end.state == "unknown" and judge([one]).kind == "unknown"
+
+
+def test_a_fork_that_lacks_the_threads_of_its_parent_says_so():
+    parent = add(process("p", python("main"), call=Call("wait", peers=[2]), role=""), 7, "helper", call=Call("futex"))
+    child = process("c", python("main"), call=Call("futex"), role="")
+    parent.pid, child.pid, child.ancestors, parent.program, child.program = 1, 2, {1}, "x.py", "x.py"
+    said = judge([parent, child])
+    assert said.kind == "starved" and "c seems to be a fork of p, whose other threads were not copied" in said.evidence[-1]
+    child.program = "y.py"
+    assert "fork" not in judge([parent, child]).evidence[-1]

@@ -74,8 +74,8 @@ def test_the_ten_of_the_first_hour_are_shown_first_and_all_by_llm_all():
     few, every = (answer.to_text().splitlines() for answer in asked)
     assert asked[0].data == asked[1].data and asked[0].data["first"] == list(table.FIRST)
     assert [line.split()[0] for line in few[1:-1]] == list(table.FIRST) and len(table.FIRST) == 10
-    rows = [line.split()[0] for line in every if line.split()[0] in table.COMMANDS]
-    assert sorted([*rows, "llm"]) == sorted(table.COMMANDS)
+    rows = [line.split()[0] for line in every if line.split()[0] in table.names()]
+    assert sorted([*rows, "llm"]) == sorted(table.names())
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from gdbext.engines.registry import ENGINES, SPECS
 
 PACK = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + "/gdbext"
 NAMES = {word for spec in ENGINES for word in (spec.name, spec.display, *spec.packages)}
-HELP = {  # texts for people: the guide's examples; since which release of which engine an invariant holds; what agents are told
-    "commands/guide.py",
+HELP = {  # texts for people: since which release of which engine an invariant holds; what agents are told
     "kvcache/rules.py",
     "agents/server.py",
     "agents/skill.py",

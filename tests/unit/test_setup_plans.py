@@ -235,7 +235,7 @@ def test_words_of_the_shell_reach_the_command_as_they_were(words, on, slice_, re
         ("llm-launch", "-on TP1", "llm-attach TP1, then llm-launch"),
         ("pynext", "-on", "llm-attach TP0, then pynext"),
         ("pytensor", "-stat -stast x", "did you mean -stats"),
-        ("llm-hang", "-q", "it has -wait, -facts, -on, -unstopped, -json"),
+        ("llm-hang", "-q", "it has -wait, -exit-status, -v, -facts, -on, -unstopped, -json"),
     ],
 )
 def test_an_option_that_is_not_there_says_what_to_type(name, line, mend):
@@ -260,7 +260,7 @@ def test_errors_are_json_where_json_was_asked_for():
 
 
 def test_every_command_of_the_table_is_there():
-    for name in table.COMMANDS:
+    for name in table.names():
         assert table.load(name).name == name
 
 

@@ -410,9 +410,8 @@ def test_a_thread_that_fetches_results_waits_for_the_device():
 
 def test_an_engine_whose_server_is_gone_is_orphaned():
     core, worker = process("EngineCore", role="engine-core"), process("TP0")
-    lost = SimpleNamespace(
-        request_id="r1", verdict="lost", sure=True, holder=None, at=None, waits_for="", age=None, evidence=["it was lost"]
-    )
+    bare = {"paused": False, "sure": True, "holder": None, "at": None, "waits_for": "", "age": None}
+    lost = SimpleNamespace(request_id="r1", verdict="lost", evidence=["it was lost"], **bare)
     for facts in (core, worker):
         facts.requests = [lost]
     assert judge([core, worker]).kind == "stuck-requests"

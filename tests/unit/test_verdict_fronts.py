@@ -1,6 +1,9 @@
 """What is not served, on facts made up here: exchanges before the engine, connections that wait to be accepted, unread bytes,
 ends of pipes that a process merely inherited. Nothing of that is idle."""
 
+import copy
+from types import SimpleNamespace
+
 import pytest
 from harness.facts import EPOLL, add, node, process, python
 
@@ -89,6 +92,11 @@ def test_an_engine_is_not_idle_while_an_exchange_is_open():
     assert judge([server([], pipe)]).kind == "unknown"  # its look missed it, its task is there
     said = judge([server(requests, pipe)])
     assert said.kind == "unknown" and any("encode (slow.py:15)" in line for line in said.evidence), said.evidence
+    kept_back = SimpleNamespace(verdict="parked", paused=True, request_id="a", waits_for="the engine, which is paused")
+    assert judge([server([kept_back], pipe)]).kind == "idle"  # that exchange is the request's
+    two = server([kept_back], pipe)
+    two.tasks.append(copy.copy(two.tasks[0]))
+    assert judge([two]).kind == "unknown"  # and the other one is nobody's
     chain = chain_of_request(Facts([server(requests, pipe)]), requests[0])
     assert chain.waiter == ("s", "task Task-20") and ("s", 900) in chain.nodes
 
@@ -175,7 +183,7 @@ def rests(name, pid, uses):
 
 
 def test_all_that_give_to_a_pipe_must_rest_inheritors_give_nothing():
-    stuck = {"call": Call("futex")}
+    stuck = {"call": Call("futex", shared=True)}
     assert judge(piped(rests("a", 1, True))).kind == "idle"
     assert judge(piped(rests("a", 1, True), rests("b", 2, False))).kind == "idle"
     assert judge(piped(rests("a", 1, False), holder("g", 2, True, **stuck))).kind == "unknown"

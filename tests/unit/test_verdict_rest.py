@@ -1,12 +1,15 @@
 """Who sleeps, and who rests, on facts made up here: a sleep ends by itself, and an engine that owes nothing is idle."""
 
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from harness.facts import EPOLL, SLEEP, add, node, process, python
 
+from gdbext.engines.processes import ProcessRef
 from gdbext.observe.system_calls import Call, Source
 from gdbext.stacks.waits import Edge
+from gdbext.verdict import examine
 from gdbext.verdict.judge import judge_group as judge
 
 
@@ -74,7 +77,8 @@ def test_an_engine_rests_with_its_detokenizer_and_its_helpers():
     blocked = engine([])
     blocked[2].threads[0].call = Call("recv", [Source("unix", "a Unix socket", 9)])
     assert judge(blocked).kind == "unknown"
-    lost = SimpleNamespace(verdict="", sure=False, holder=None, request_id="a", at=None, waits_for="", age=1, evidence=[])
+    bare = {"paused": False, "sure": False, "holder": None, "request_id": "a", "at": None, "waits_for": "", "age": 1}
+    lost = SimpleNamespace(verdict="", evidence=[], **bare)
     assert judge(engine([lost])).kind == "unknown"
     held = SimpleNamespace(**{**vars(lost), "verdict": "parked", "paused": True, "waits_for": "the engine, which is paused"})
     paused = judge(engine([held]))
@@ -116,7 +120,70 @@ def test_a_worker_of_ray_rests_where_it_takes_its_next_task():
         return judge([add(one, 7, "method", frames=method, **other)] if other else [one])
 
     assert said().kind == "idle"
-    assert said(call=Call("futex")).kind == "unknown"  # it waits for an argument of the next one
+    assert said(call=Call("futex", shared=True)).kind == "unknown"  # it waits for an argument of the next one
     assert said(moved=True, advanced=True, load=0.5).culprits == [("w", 7)]
     assert said(moved=True, advanced=True, load=0.5).kind == "busy"
     assert said(call=timers, load=0.0, state="S").kind == "unknown"  # a method waits for what is not known
+
+
+WORKS = {"moved": True, "advanced": True, "load": 0.2, "wanted": 0.2}
+PARKS = {
+    "sleeps for good": {"call": Call("nanosleep", seconds=3600), "for_good": True, "native": SLEEP},
+    "waits for a signal": {"call": Call("pause")},
+    "joins it": {"edge": Edge(node("a"), "the end of thread worker", "Thread", ("a", 7))},
+}
+
+
+def parked(how, *others):
+    main = process("a", python("main"), role="", **PARKS[how])
+    for tid, one in enumerate(others, 7):
+        add(main, tid, "worker", **one)
+    return judge([main]).kind
+
+
+@pytest.mark.parametrize("how", PARKS)
+def test_a_parked_program_is_what_its_threads_do(how):
+    waits = {"edge": Edge(("a", 8), "the Event e", "Event", named=True)}
+    assert parked(how, WORKS) == "busy"
+    assert parked(how, WORKS, waits) == "unknown" == parked(how, {"call": Call("nanosleep", seconds=100)})
+    assert parked(how, {**WORKS, "polls": True}) == "unknown"
+
+
+def test_who_serves_while_the_main_thread_is_parked_rests():
+    accepts = {"call": Call("accept", [Source("listener", "port 8000")])}
+    works = {"call": Call("read", [Source("pipe", "pipe:[7]", 7)])}
+    assert parked("sleeps for good", accepts) == "idle"
+    assert parked("sleeps for good") == "unknown" == parked("sleeps for good", accepts, works)
+
+
+def test_one_whose_result_is_awaited_may_work_in_vain():
+    main = process("a", python("main"), role="", edge=Edge(node("a"), "the Event e", "Event", ("a", 7)))
+    assert judge([add(main, 7, "worker", **WORKS)]).kind == "unknown"
+
+
+def test_the_rest_of_an_engine_is_looked_at_where_it_may_have_requests():
+    """Asked by its server's pid alone: the core may be stopped, or paused by its user."""
+    roles = enumerate(("frontend", "worker", "engine-core", "gone"), 1)
+    ranks = [Mock(pid=pid, role=role, label=role, zombie=role == "gone") for pid, role in roles]
+    for rank in ranks:
+        rank.kin = ranks
+
+    def added(kind, requests=("a",), pid=1):
+        first = SimpleNamespace(requests=list(requests), verdicts=[SimpleNamespace(kind=kind)])
+        return [one.pid for one in examine._others([ProcessRef.of_rank(ranks[pid - 1])], None, first)]
+
+    assert added("unknown") == [3, 2] and added("unknown", pid=3) == [1, 2]
+    assert added("unknown", ()) == added("lock-held") == []
+
+
+@pytest.mark.parametrize("owed", [None, [], ["r"]])
+def test_a_driver_that_waits_for_an_event_of_its_own_owes_no_request(owed):
+    """Its engine is known to owe nothing, or requests are open, or no engine is known."""
+    main = process("a", python("main"), role="frontend" if owed is not None else "", edge=Edge(node("a"), "the Event e", "Event"))
+    main.requests = (
+        None
+        if owed is None
+        else [SimpleNamespace(request_id=r, verdict="queued", exchange=None, evidence=[], at=None, paused=False) for r in owed]
+    )
+    add(main, 7, "worker", call=Call("read", [Source("pipe", "pipe:[7]", 7)]), python=False)
+    assert (judge([main]).kind == "idle") is (owed == [])

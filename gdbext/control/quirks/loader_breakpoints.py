@@ -15,7 +15,7 @@ import os
 import re
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import Any, Callable
 
 import gdb
 
@@ -23,9 +23,6 @@ from ...access import ptrace, recovery
 from ...access.background import background_thread
 from ..events import listen
 from ..gdb_state import setting
-
-if TYPE_CHECKING:
-    from typing import Any, Callable
 
 ROW = re.compile(r"^-\d+\s+(?:shlib|jit) events\s+\w+\s+y\s+(0x[0-9a-f]+).*?\binf (\d+)", re.M)
 CATCH_LOAD = re.compile(r"^\d+\s+catchpoint .*\b(?:load|unload) of library", re.M)

@@ -36,9 +36,8 @@ class DeviceArray(Adapter):
         raise NotImplementedError
 
     def text(self, printer: Repr, depth: int) -> str:
-        assert self.object is not None
         shape, dtype, place = self.fields()
-        return f"<{self.library}.{escape(self.object.type.name)} shape {shape} {dtype} {place}>"
+        return f"<{self.library}.{escape(self.own.type.name)} shape {shape} {dtype} {place}>"
 
     def attribute(self, name: str) -> Any:
         if name not in ("shape", "dtype", "ndim", "size"):
@@ -63,18 +62,15 @@ class DeviceArray(Adapter):
         return found
 
     def _words(self) -> tuple[int, ...]:
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         size = obj.rt.target.u64(obj.type.address + obj.rt.layout["type.tp_basicsize"])
         return obj.rt.target.words(obj.address, min(size // 8, WORDS))
 
     def _dtype(self, address: int) -> str:
-        assert self.object is not None
-        return numpy_dtypes.kind_at(self.object.rt, address, numpy_objects.version(self.object.rt) >= (2,)).name
+        return numpy_dtypes.kind_at(self.own.rt, address, numpy_objects.version(self.own.rt) >= (2,)).name
 
     def _unknown(self) -> LayoutError:
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         return LayoutError(f"the {escape(obj.type.full_name)} at {obj.address:#x} does not have the fields that are known of it")
 
 
@@ -114,13 +110,12 @@ class CupyArray(DeviceArray):
 
     def _shape(self, words: tuple[int, ...], i: int) -> tuple[tuple[int, ...]] | None:
         """(the shape,) where word `i` is an array's size, and two vectors follow: the shape and the strides."""
-        assert self.object is not None
         sizes = [words[at + 1] - words[at] for at in (i + 1, i + 4)]
         ordered = all(words[at] <= words[at + 1] <= words[at + 2] and not words[at] & 7 for at in (i + 1, i + 4))
         if not ordered or sizes[0] != sizes[1] or sizes[0] & 7 or sizes[0] > 8 * MAX_DIMENSIONS:
             return None
         try:
-            shape = self.object.rt.target.words(words[i + 1], sizes[0] // 8) if sizes[0] else ()
+            shape = self.own.rt.target.words(words[i + 1], sizes[0] // 8) if sizes[0] else ()
         except GdbextError as e:
             log.passed_over(e)
             return None

@@ -14,8 +14,7 @@ class StructAdapter(Adapter):
     reprs = None  # one with a repr of its own shows its fields, marked as such
 
     def text(self, printer: Repr, depth: int) -> Any:
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         if obj.type.python_definer("__repr__") is not None:
             printer.opaque = True
         names = obj.rt.object(obj.type.address).metaclass_member("__struct_fields__").elements(1000)

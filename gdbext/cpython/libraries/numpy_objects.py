@@ -6,20 +6,17 @@ Layout: numpy/core/include/numpy/ndarraytypes.h `PyArrayObject_fields`; of dtype
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterator
 
 from ...errors import GdbextError, NotFoundError
 from ...render.text import escape
 from ..adapters import Adapter
-from .numpy_dtypes import LONG, kind_at, native, unit_at
+from ..objects import Object
+from .numpy_dtypes import LONG, Kind, kind_at, native, unit_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..objects import Object
     from ..reprs import Repr
     from ..runtime import Runtime
-    from .numpy_dtypes import Kind
 
 # type_num -> (name, struct code, bytes)
 DTYPES = {
@@ -268,8 +265,7 @@ class ScalarAdapter(Adapter):
         return NotImplemented if found is None else found
 
     def text(self, printer: Repr, depth: int) -> Any:
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         name = obj.type.builtin_name[6:]
         if name in ("str_", "bytes_"):
             text = printer.string(obj) if name == "str_" else printer.bytes(obj)

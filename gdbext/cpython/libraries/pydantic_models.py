@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..adapters import Adapter
+from ..objects import Object
 
 if TYPE_CHECKING:
-    from ..objects import Object
     from ..reprs import Repr
 
 
@@ -15,8 +15,7 @@ class ModelAdapter(Adapter):
     reprs = None  # one with a repr of its own shows its fields, marked as such
 
     def text(self, printer: Repr, depth: int) -> Any:
-        obj = self.object
-        assert obj is not None
+        obj = self.own
         for method in ("__repr__", "__repr_args__"):
             definer = obj.type.python_definer(method)
             if definer is None or definer.full_name != "pydantic.main.BaseModel":

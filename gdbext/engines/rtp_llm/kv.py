@@ -8,14 +8,12 @@ the older CacheManager, which keeps free blocks and counters itself. The caller 
 
 from __future__ import annotations
 
+from typing import Any, Sequence
+
 from ... import log
 from ...errors import GdbextError, LayoutError, NotFoundError
 from ...kvcache.model import Cache, Group, Pool, Request
 from ..native_objects import first, middle_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Sequence
 
 # name -> paths from the object whose method runs; the first that exists counts
 MANAGER = ("resource_context_.cache_manager", "cache_manager_", "")

@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ..grammars import COMPILING, ENDED, FAILED, READY, Grammar, compiled, variables
 from ..objects import at, optional
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
 
 MASKED = 4096  # requests of a batch
 

@@ -8,16 +8,12 @@ srt/mem_cache/hiradix_cache.py, unified_radix_cache.py, managers/cache_controlle
 from __future__ import annotations
 
 from ... import log
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import GdbextError
 from ...primitives.table import WAITS
 from ..objects import at, has, optional, settled_frames, thread_in
-from ..sightings import PREFETCH, QUEUE, Keeper, Offload
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
-    from ..sightings import Look
+from ..sightings import PREFETCH, QUEUE, Keeper, Look, Offload
 
 # {main function of a thread: its variable that names the request at which it is}
 THREADS = {

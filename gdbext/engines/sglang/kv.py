@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
+from ...kvcache.model import Cache, Request, Worker
 from ..objects import in_frames, needed_in_frames
 from . import kv_scheduler, kv_worker, paths
 from .names import NAMES as NAMES
 from .names import RESTS_ON as RESTS_ON
 from .names import VITAL as VITAL
 from .paths import MODELS, ROOTS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
-    from ...kvcache.model import Cache, Request, Worker
-
 
 STEP_COUNTER = paths.STEP_COUNTER
 

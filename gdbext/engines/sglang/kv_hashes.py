@@ -13,19 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from typing import Sequence
 
 from ... import log
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import GdbextError
-from ...kvcache.model import TokenHashes
+from ...kvcache.model import Cache, TokenHashes
 from ..objects import at, numbers_until, optional
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Sequence
-
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
-    from ...kvcache.model import Cache
 
 MAX_TOKENS = 1 << 22  # of one node
 NAMESPACE = b"sglang-cache-namespace-v1"

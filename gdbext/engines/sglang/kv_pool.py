@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Iterable
+
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import LayoutError
 from ...kvcache.model import Pool
 from ...torch.tensor_impl import is_tensor
 from ..absences import holds_default
 from ..objects import at_once, has, is_set, length, needed, numbers
 from .paths import FREE, GROUPS, MAX_SLOTS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Iterable
-
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
 
 
 def page_size(allocator: Object) -> int:

@@ -4,11 +4,15 @@ scheduler.py)."""
 from __future__ import annotations
 
 import array
+from typing import Dict, List, Sequence, Tuple
 
 from ... import log
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ...kvcache import waiting
-from ...kvcache.model import Request
+from ...kvcache.model import Cache, Pool, Request
+from ...torch.tensor import Tensor
 from ...torch.tensor_impl import is_tensor, read_tensor
 from .. import absences
 from ..columns import Records, integers, lengths, strings
@@ -17,15 +21,8 @@ from .paths import BATCHES, FIELDS, GROUP_MAMBA, GROUP_SWA, MAX_REQUESTS, STATES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Sequence, Tuple
-
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
-    from ...kvcache.model import Cache, Pool
-    from ...torch.tensor import Tensor
     from ..objects import Places
-
-    Owners = Dict[str, Tuple[List[int], Records]]  # {path: (positions of those that have an object there, these objects)}
+Owners = Dict[str, Tuple[List[int], Records]]  # {path: (positions of those that have an object there, these objects)}
 
 
 def requests_of(
@@ -61,9 +58,10 @@ def requests_of(
             obj = rt.object(request.address)
             held = (("prompt_token_ids", obj.attr("origin_input_ids")), ("output_token_ids", obj.attr("output_ids")))
             request.content = tokens(rt, held)
-    for what in ("swa", "mamba"):
-        if what in pools and (mapping or what == "mamba"):
-            pools[what].counters["own"] = own[what]
+    if "mamba" in pools:
+        pools["mamba"].counters["own"] = own["mamba"]
+    if "swa" in pools and mapping and all(r.private is not None for r in holders if r.slots is not None):
+        pools["swa"].counters["own"] = own["swa"]
     if table.doubt:
         pools["full"].notes.append("req_to_token is on the device: which slots a request holds is not known here")
     return requests

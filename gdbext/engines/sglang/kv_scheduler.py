@@ -9,20 +9,16 @@ from __future__ import annotations
 
 from functools import partial
 
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import GdbextError
-from ...kvcache.model import Cache, Group
+from ...kvcache.model import Cache, Group, Request
 from ..objects import at_once, first_present, is_set, numbers, optional, stands_in, updating
 from . import kv_hashes
 from .kv_pool import moving, page_size, read_pool, waiting_frees
 from .kv_requests import explain_waits, requests_of
 from .kv_tree import read_tree
 from .paths import FORMING, GROUP_KINDS, HOST_POOLS, MAMBA_POOLS, READING, STEP_COUNTER, UPDATING
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
-    from ...kvcache.model import Request
 
 
 def read(rt: Runtime, scheduler: Object, version: str, content: bool, listed: list[Request] | None = None) -> Cache:
@@ -70,9 +66,10 @@ def read(rt: Runtime, scheduler: Object, version: str, content: bool, listed: li
     for one in pools.values():
         cache.notes += one.notes
     _limits(rt, cache, scheduler, rows)
-    own = sum(max(0, -(-(r.allocated or 0) // page) * page - (r.private or 0)) for r in requests if r.row is not None)
-    counters = pool.counters
-    if counters.get("evictable") is None:  # a tree that cannot be read: slots that are neither free nor a request's own are in it
+    counters, holders = pool.counters, [r for r in requests if r.row is not None]
+    own = sum(max(0, -(-(r.allocated or 0) // page) * page - (r.private or 0)) for r in holders)
+    if counters.get("evictable") is None and all(r.private is not None for r in holders):
+        # a tree that cannot be read: slots that are neither free nor a request's own are in it
         counters["cached"] = (pool.size * page - counters.get("available", 0) - own) // page
         cache.notes.append(
             f"the prefix tree is a {counters['tree']}, whose nodes only it can read: cached = total - available - requests' own"

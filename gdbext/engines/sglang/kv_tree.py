@@ -5,21 +5,16 @@ keeps its nodes in memory that only Rust can read."""
 from __future__ import annotations
 
 from functools import partial
+from typing import Iterable
 
 from ... import log
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import GdbextError, LayoutError, NotFoundError
-from ...kvcache.model import Tree, TreeNode
+from ...kvcache.model import Pool, Tree, TreeNode
 from ...torch.tensor_impl import is_tensor
 from ..objects import at_once, is_set, length, numbers, numbers_until, optional
 from .paths import CLASSIC, COMPONENTS, LOCKS, MAX_NODES
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Iterable
-
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
-    from ...kvcache.model import Pool
 
 
 def read_tree(rt: Runtime, pools: dict[str, Pool], tree_cache: Object, page: int, mapping: list[int] | None) -> bool:

@@ -8,25 +8,20 @@ scheduler they belong to the step that is being computed; the scheduler processe
 from __future__ import annotations
 
 from functools import partial
+from typing import Sequence
 
 from ... import log
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ...kvcache.addresses import Layer, Part
 from ...kvcache.model import Row, Table, Worker
+from ...torch.tensor import Tensor
 from ...torch.tensor_impl import read_tensor
 from ..columns import Records, strings
 from ..objects import at, at_once, is_set, left_out, numbers, optional, stands_in
 from .kv_pool import page_size
 from .paths import BATCHES, FORMING, GROUP_SWA, MAX_REQUESTS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Sequence
-
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
-    from ...torch.tensor import Tensor
-
 
 BEHIND = 3  # steps that a rank may be behind another one, or its batch behind the requests: overlap
 BATCHING = ("filter_batch", "merge_batch", "prepare_for_decode", "prepare_for_extend")  # a batch does not hold together in them

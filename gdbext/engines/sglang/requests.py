@@ -7,8 +7,13 @@ srt/disaggregation/*.py, srt/constrained/grammar_manager.py.
 
 from __future__ import annotations
 
+from typing import Callable, TypeVar
+
 from ... import log
 from ...access.retry import retry_reading
+from ...cpython.frames import PyFrame
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...cpython.tasks import tasks, tasks_at
 from ...errors import GdbextError, NotFoundError
 from ...kvcache import waiting
@@ -24,14 +29,8 @@ from .paths import MAX_REQUESTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, TypeVar
-
-    from ...cpython.frames import PyFrame
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
     from ..rank import Rank
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 MANAGERS = {"TokenizerManager": "", "TokenizerWorker": "", "MultiTokenizerRouter": "", "Engine": "tokenizer_manager"}
 SERVER = "sglang.srt.entrypoints.http_server"  # its module keeps the server's manager as _global_state

@@ -8,18 +8,16 @@ order that changed four times. From 0.5.16 on DP, TP and EP of the title may be 
 from __future__ import annotations
 
 import re
+from typing import Mapping, Sequence
 
-from ..instances import Spread, Words
+from ..instances import Instance, Spread, Words
 from ..recognition import checked_rank, frame_local, group_ranks, outer_frame
 from ..spec import COMMUNICATORS, EngineSpec, Match, Memory, Presets, Profiler, Rings, argument, words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Mapping, Sequence
-
     from ...access.proctable import Process
     from ...cpython.runtime import Runtime
-    from ..instances import Instance
     from ..rank import Rank
 
 

@@ -5,15 +5,11 @@ Both ends name a request by its bootstrap room, a number that the router draws."
 from __future__ import annotations
 
 from ... import log
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import GdbextError
 from ..objects import at, optional
-from ..sightings import BYTES, COMPLETION, HANDSHAKE, PAIRING, Connector, Transfer
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
-    from ..sightings import Look
+from ..sightings import BYTES, COMPLETION, HANDSHAKE, PAIRING, Connector, Look, Transfer
 
 STATES = {1: PAIRING, 2: HANDSHAKE, 3: BYTES, 4: COMPLETION}  # base/conn.py, KVPoll: the receiver has reported where to write (2)
 QUEUES = {  # the engine's word for where a request is -> (the queue whose manager knows more, whether it sends)

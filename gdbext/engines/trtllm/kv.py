@@ -6,14 +6,12 @@ member names. Each name is data below, so that a difference is one line to fix. 
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...errors import LayoutError, NotFoundError
 from ...kvcache.model import Cache, Group, Pool, Request
 from ...kvcache.rules import FREE_ITERATOR, FREE_LEVEL
 from ..native_objects import first, middle_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 WINDOWS = ("mBlockManager.mWindowBlockManagers", "mWindowBlockManagers")  # std::map<window, WindowBlockManager>
 BLOCKS, TABLES, TOKENS, PRIMARY = "mAllBlocksById", "mAllocatedBlocksPerSeq", "mTokensPerBlock", "mNumPrimaryBlocks"

@@ -4,21 +4,17 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 from ... import log
 from ...cpython.libraries import numpy_objects
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import GdbextError, LayoutError, NotFoundError
+from ...torch.tensor import Tensor
 from ...torch.tensor_impl import is_tensor, read_tensor
 from ..objects import at, at_once, first_present, left_out, numbers_until, stands_in
 from .paths import SAMPLING, V2_FOLDER
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
-    from ...torch.tensor import Tensor
 
 MAX_STAGED = 1 << 20  # numbers that wait to be written
 MAX_COUNTS = 1 << 20

@@ -3,14 +3,11 @@ v1/core/sched/scheduler.py, `get_grammar_bitmask`; vLLM 0.32)."""
 
 from __future__ import annotations
 
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ..grammars import COMPILING, ENDED, FAILED, READY, Grammar, compiled, variables
 from ..objects import at, optional
 from . import kv
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
 
 MASKED = 4096  # requests of a step
 

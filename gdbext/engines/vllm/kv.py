@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import NotFoundError
+from ...kvcache.model import Cache, Request, Worker
 from ..objects import at, in_frames, needed_in_frames, optional, sought
 from . import kv_scheduler, kv_worker, kv_worker_v2
 from .names import NAMES as NAMES
 from .names import RESTS_ON as RESTS_ON
 from .paths import ROOTS, WORKER_ROOTS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
-    from ...kvcache.model import Cache, Request, Worker
-
 
 STEP_COUNTER = "current_step"  # of a scheduler
 

@@ -3,8 +3,12 @@ tables that were gathered for attention (vllm/v1/worker/gpu/block_table.py, buff
 
 from __future__ import annotations
 
+from typing import Any
+
 from ... import log
 from ...cpython.libraries import numpy_objects
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import GdbextError
 from ...kvcache.rules import WORKER_COPY
 from ...torch.tensor_impl import is_tensor, read_tensor
@@ -14,10 +18,6 @@ from .paths import V2_FOLDER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
     from ...kvcache.model import Worker
 
 PAIRS = ("req_states.prompt_len", "req_states.prefill_len", "block_tables.num_blocks")  # of a runner: UvaBackedTensors

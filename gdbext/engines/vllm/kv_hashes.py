@@ -15,21 +15,15 @@ from __future__ import annotations
 import hashlib
 import pickle
 import struct
-from typing import NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from ... import log
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import GdbextError
-from ...kvcache.model import TokenHashes
+from ...kvcache.model import Cache, Group, Request, TokenHashes
 from ...package import import_package
 from ..objects import at, is_set, numbers_until, optional
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable
-
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
-    from ...kvcache.model import Cache, Group, Request
 
 MODULE = "vllm.v1.core.kv_cache_utils"
 MAX_TOKENS = 1 << 22  # of one request

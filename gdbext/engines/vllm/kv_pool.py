@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from itertools import compress
+from typing import Any, Sequence
 
 from ... import log
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import GdbextError, LayoutError
 from ...kvcache.model import DANGLING, HEAD, NONE, TAIL, Pool
 from ..columns import Columns, Places, Records
 from ..objects import address_of_none, at, has, optional, path
 from .paths import PATHS, known
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Sequence
-
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
 
 
 def read_pool(rt: Runtime, holder: Object, name: str = "pool") -> tuple[Pool, Places]:

@@ -4,24 +4,18 @@ vllm/v1/request.py)."""
 from __future__ import annotations
 
 import time
+from typing import Iterable
 
 from ... import log
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import GdbextError, NotFoundError
 from ...kvcache import waiting
-from ...kvcache.model import Request, Sent
+from ...kvcache.model import Cache, Request, Sent
 from .. import absences
 from ..columns import Records, floats, lengths, strings
 from ..objects import at, first_integer, has, numbers_until, optional, tokens
 from .paths import FIRST_TOKENS, MAX_REQUESTS, WAITING
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
-    from ...kvcache.model import Cache
-
 
 REASONS = {  # status -> the object that a request of that status waits for
     "WAITING_FOR_REMOTE_KVS": "transfer: KV blocks from another process",

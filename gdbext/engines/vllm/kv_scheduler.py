@@ -4,29 +4,22 @@ single_type_kv_cache_manager.py, sched/scheduler.py)."""
 from __future__ import annotations
 
 from functools import partial
+from typing import Iterator, List, Tuple
 
 from ... import log
-from ...errors import GdbextError
-from ...kvcache.model import DANGLING, Cache, Group, Request
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
+from ...errors import GdbextError, LayoutError
+from ...kvcache.model import DANGLING, Cache, Group, Pool, Request
 from .. import absences
+from ..columns import Places
 from ..objects import at, at_once, has, is_set, needed, optional, path, updating
 from . import kv_hashes
 from .kv_pool import read_pool
 from .kv_requests import explain_waits, requests_of, sent
 from .paths import FOLDERS, KEEPING, KINDS, MAX_REQUESTS, READING, SAMPLING, SPEC_FIELDS, UPDATING, known
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import List, Tuple
-
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
-    from ...errors import LayoutError
-    from ...kvcache.model import Pool
-    from ..columns import Places
-
-    Tables = List[Tuple[str, List[int]]]
+Tables = List[Tuple[str, List[int]]]
 
 
 def read(rt: Runtime, root: Object, version: str, content: bool, listed: list[Request] | None = None) -> Cache:

@@ -5,25 +5,20 @@ from __future__ import annotations
 
 import re
 import struct
+from typing import Any
 
 from ... import log
 from ...cpython.libraries import numpy_objects
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import FaultError, GdbextError, LayoutError
-from ...kvcache.addresses import order_of, strided_layer
+from ...kvcache.addresses import Layer, order_of, strided_layer
 from ...kvcache.model import Table, Worker
+from ...torch.tensor import Tensor
 from ...torch.tensor_impl import is_tensor, read_tensor
 from ..objects import has, left_out, optional, path, without_padding
 from . import kv_worker_v2
 from .paths import CPU_TRANSPOSED, MAX_REQUESTS, SPEC_FIELDS, known
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
-    from ...kvcache.addresses import Layer
-    from ...torch.tensor import Tensor
 
 
 def read_worker(rt: Runtime, runner: Object, label: str, num_blocks: int | None) -> Worker:

@@ -12,10 +12,14 @@ sample/states.py, sample/penalties.py."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from ... import log
 from ...cpython.libraries import numpy_objects
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import GdbextError, LayoutError
-from ...kvcache.model import Row, Table
+from ...kvcache.model import Row, Table, Worker
 from ...kvcache.rules import WORKER_ROWS
 from ...torch.tensor_impl import read_tensor
 from ..objects import (
@@ -31,14 +35,6 @@ from ..objects import (
 from . import kv_copies_v2
 from .arrays_v2 import in_rows, lengths, row_of, sampling_arrays, staged
 from .paths import FIRST_TOKENS, MAX_REQUESTS, V2_FOLDER
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
-    from ...kvcache.model import Worker
 
 STATES = "req_states"
 UPDATING = (  # functions in which the data read here is inconsistent

@@ -10,15 +10,11 @@ from __future__ import annotations
 import time
 
 from ... import log
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import GdbextError
 from ..objects import at, has, optional
-from ..sightings import LOAD, LOOKUP, QUEUE, Offload
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
-    from ..sightings import Look, Sighting
+from ..sightings import LOAD, LOOKUP, QUEUE, Look, Offload, Sighting
 
 RECEIVING = "WAITING_FOR_REMOTE_KVS"
 MAX_JOBS, MAX_REQUESTS, MAX_KEYS, KEY = 4096, 4096, 20_000, 256

@@ -6,11 +6,8 @@ worker/block_table.py.
 
 from __future__ import annotations
 
+from ...cpython.objects import Object
 from ..objects import first_present
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ...cpython.objects import Object
 
 # name -> ((first release, path), ...), the newest first
 PATHS = {

@@ -9,8 +9,12 @@ gpu/states.py.
 from __future__ import annotations
 
 import time
+from typing import Callable
 
 from ... import log
+from ...cpython.frames import PyFrame
+from ...cpython.objects import Object
+from ...cpython.runtime import PyThread, Runtime
 from ...cpython.tasks import tasks_at
 from ...errors import GdbextError, NotFoundError
 from ...kvcache import waiting
@@ -30,11 +34,6 @@ from .paths import MAX_REQUESTS, WORKER_ROOTS, known
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
-
-    from ...cpython.frames import PyFrame
-    from ...cpython.objects import Object
-    from ...cpython.runtime import PyThread, Runtime
     from ..rank import Rank
 
 CLIENTS = {  # objects that a frame or a task may hold -> the path from there to an output processor or its owner

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Mapping, Sequence
 
-from ..instances import Spread, Words, port_in
+from ..instances import Instance, Spread, Words, port_in
 from ..recognition import checked_rank, frame_local, group_ranks, outer_frame
 from ..spec import COMMUNICATORS, EngineSpec, Match, Memory, Presets, Profiler, Rings, argument, words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Mapping, Sequence
-
     from ...access.proctable import Process
     from ...cpython.runtime import Runtime
-    from ..instances import Instance
     from ..rank import Rank
 
 

@@ -9,20 +9,15 @@ from __future__ import annotations
 
 import time
 from itertools import islice
+from typing import Any, Iterator
 
 from ... import log
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import GdbextError, NotFoundError
 from ..objects import at, has, optional
-from ..sightings import BYTES, COMPLETION, HANDSHAKE, KEPT, OUTPUT, Connector, Transfer
+from ..sightings import BYTES, COMPLETION, HANDSHAKE, KEPT, OUTPUT, Connector, Look, Sighting, Transfer
 from . import offloading
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Iterator
-
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
-    from ..sightings import Look, Sighting
 
 CONNECTOR = "vllm.distributed.kv_transfer.kv_transfer_state"  # the module that keeps a worker's KV connector
 MAX_TRANSFERS, MAX_PARTS = 1000, 16

@@ -7,17 +7,14 @@ v1/engine/coordinator.py (process_input_socket), v1/engine/core_client.py, v1/en
 from __future__ import annotations
 
 from ... import log
+from ...cpython.frames import PyFrame
+from ...cpython.objects import Object
+from ...cpython.runtime import Runtime
 from ...errors import GdbextError
 from ...torch import gloo_peers
 from ..objects import at, optional, settled_frames
 from ..recognition import MAX_RANK
 from ..sightings import InStep, Start
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ...cpython.frames import PyFrame
-    from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
 
 COORDINATES, STARTS = "process_input_socket", "wait_for_engine_startup"
 NEW, CONNECTED = 1, 2  # CoreEngineState: it has not reported; it has, and is not ready

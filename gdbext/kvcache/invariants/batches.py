@@ -4,17 +4,14 @@ sampling parameters."""
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ..model import Cache, Request, Sent, Table, Worker
 from ..rules import SLOT_PLACE, WORKER_COPY, WORKER_ROWS, WORKER_SAMPLING, WORKER_TOKENS
 from .findings import Compared, Findings
 
-if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Tuple
-
-    Held = Dict[int, List[Tuple[str, int]]]  # block -> [(request, place in its table)]
-    Order = List[Tuple[Optional[str], List[int]]]  # (request, or None for one whose row is free again; positions of its tokens)
+Held = Dict[int, List[Tuple[str, int]]]  # block -> [(request, place in its table)]
+Order = List[Tuple[Optional[str], List[int]]]  # (request, or None for one whose row is free again; positions of its tokens)
 
 EQUAL = ("temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty")
 CLOSE = 1e-6  # a worker keeps 32 bits of them

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Container
 
 from ..model import Cache, Group, Pool, Request, Row, Table, Worker
 from ..rules import SLOT_RANGE, SLOT_TWICE, WORKER_COPY, WORKER_LENGTH, WORKER_RANGE, WORKER_ROWS, WORKER_TABLE, Rule
 from . import batches
 from .findings import Compared, Findings
-
-if TYPE_CHECKING:
-    from collections.abc import Container
 
 GROWING = ("full", "mla", "sliding-window", "chunked")  # kinds of groups whose tables grow with the tokens
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Iterable, Mapping, Sequence
 
 from ...stacks import tree
-from ..facts import Verdict
+from ..facts import Facts, ProcessState, ThreadState, Verdict
 from . import in_step
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from ..facts import Facts, ProcessState, ThreadState
 
 MAX_RANKS, SHOWN = 1 << 16, 32
 NOT_BLOCKED = "nothing here is known to be blocked"

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..facts import Verdict
+from ..facts import Facts, ThreadState, Verdict
+from ..nodes import turned
 from ..words import describe
-
-if TYPE_CHECKING:
-    from ..facts import Facts, ThreadState
 
 LATE = 0.5  # seconds by which a timer of a loop that turns may be late on a machine at full load
 
@@ -25,11 +21,7 @@ def blocked(facts: Facts) -> Verdict | None:
                 continue
             if t.call is not None and t.call.name in ("epoll", "select", "poll") and not loop.running:
                 continue  # it waits in its selector
-            turned = loop.turned
-            if turned is None:
-                turned = any(c.moved for c in f.counters if "asyncio" in c.what) or bool(f.moved_tasks)
-                turned |= t.moved and any(task.yields for task in f.tasks if task.loop == loop.address)
-            if turned or t.state in ("T", "t"):
+            if turned(f, t, loop) or t.state in ("T", "t"):
                 continue
             keeps = f"task {loop.running}" if loop.running else f"callback {loop.callback}" if loop.callback else "a callback"
             evidence = [f"{keeps} keeps the event loop of {f.name}: {describe(t)}"]

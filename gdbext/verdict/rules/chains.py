@@ -3,20 +3,14 @@ works and changes nothing, or that is blocked."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...primitives import table
 from ...stacks import ray_actors
 from .. import jobs
 from ..closed import closed
-from ..facts import Verdict
+from ..facts import Facts, Node, ProcessState, ThreadState, Verdict
 from ..nodes import callers
 from ..walk import Outlook, outlook
 from ..words import describe_node, kept_line, name_of
-
-if TYPE_CHECKING:
-    from ..facts import Facts, Node, ProcessState, ThreadState
-
 
 ASKED_ONCE = table.ONCE  # what a loop asks for; a flag or event may be a pause, and a loop's timers set what tasks ask for
 

@@ -4,21 +4,16 @@ other in a ring."""
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable, Sequence
 
 from ...engines import shm_rings
 from ...stacks import tree, waits
-from ..facts import Facts, Verdict
+from ..facts import Facts, ProcessState, ThreadState, Verdict
 from ..gate import waits_end
 from ..walk import chain_of, outlook
 from ..words import caller_of, describe
 from . import absent, in_step, rings
 from .absent import MAX_RANKS, SHOWN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ..facts import ProcessState, ThreadState
 
 EXACT = "NCCL communicator"  # its name is unique to its job
 SOCKETS = ("listener", "served", "client", "unix")

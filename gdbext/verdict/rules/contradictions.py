@@ -3,19 +3,14 @@ work, waits for an object that is there, waits that nothing left can end."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Iterator
 
+from ...stacks.async_waits import LoopState, TaskState
 from ..closed import awaited_by, closed, waits_to_end
-from ..facts import Verdict
+from ..facts import Facts, ProcessState, ThreadState, Verdict
 from ..graph import step
 from ..walk import chain_of, knot
 from ..words import describe, describe_node, name_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ...stacks.async_waits import LoopState, TaskState
-    from ..facts import Facts, ProcessState, ThreadState
 
 SHOWN = 8
 _WORKER = "multiprocessing/process.py", "_bootstrap"  # the outermost Python function of a process that multiprocessing began
@@ -99,6 +94,14 @@ def _is_missed(facts: Facts, f: ProcessState, stand: list[ProcessState]) -> bool
     return not works_for or bool(pids & f.ancestors) or any(f.pid in awaited_by(one) for one in facts if one.pid not in pids)
 
 
+def _fork(facts: Facts, f: ProcessState) -> str:
+    """Of a process with one thread that seems to be a fork of one with several: that it lacks the others."""
+    parent = next((one for one in facts if one.pid in f.ancestors and one.program == f.program and one.program), None)
+    if parent is None or len(parent.threads) + parent.left_out < 2 or len(f.threads) + f.left_out > 1:
+        return ""
+    return f"; {f.name} seems to be a fork of {parent.name}, whose other threads were not copied"
+
+
 def nobody(facts: Facts) -> Verdict | None:
     """Processes in which every thread waits for something that only one of their own threads and tasks could give."""
     stand = closed(facts)
@@ -113,4 +116,5 @@ def nobody(facts: Facts) -> Verdict | None:
         if alone
         else f"all threads and tasks of {names} wait for what none of them provides"
     )
+    why += "".join(_fork(facts, f) for f in stand)
     return Verdict("starved", [], [*evidence, f"{why}: nothing can end that wait"], [name_of(facts, node) for node, _ in waits])

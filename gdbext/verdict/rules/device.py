@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Sequence
 
 from .. import patterns
-from ..facts import Verdict
+from ..facts import Facts, ProcessState, ThreadState, Verdict
 from ..words import describe, place_of
 from .collectives import behind, counters
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..facts import Facts, ProcessState, ThreadState
-
 
 NOT_SEEN = "it did not move; which kernel runs there cannot be seen without cuda-gdb"
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...engines import registry
 from ...engines.spec import SCHEDULERS
 from ..closed import reads_its_own_pipe
-from ..facts import Verdict
+from ..facts import Facts, ProcessState, Verdict
 from ..nodes import awaited_pids
 from ..words import describe_node, waiting
-
-if TYPE_CHECKING:
-    from ..facts import Facts, ProcessState
 
 _ENDED = {"Z": "is a zombie: it has ended and its parent has not reaped it", "X": "ended while it was sampled"}
 _STOPPED = {

@@ -3,20 +3,15 @@ connection that are not read."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ...observe.system_calls import Source
 from ...observe.window import LONG
 from ...requests.model import MOVING
-from ..facts import Verdict
+from ..facts import Facts, Node, ProcessState, ThreadState, Verdict
 from ..fronts import node_of, open_at
 from ..nodes import sleeps
 from ..walk import outlook
 from ..words import describe, describe_node, name_of
 from . import requests
-
-if TYPE_CHECKING:
-    from ...observe.system_calls import Source
-    from ..facts import Facts, Node, ProcessState, ThreadState
 
 SHOWN = 4
 NEVER = ("spins", "sleeps", "blocked", "dead")  # kinds of an `Outlook` that its culprit does not end by itself

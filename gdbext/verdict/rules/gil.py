@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...observe.window import STILL
 from ...stacks import waits
-from ..facts import LOCKS, Verdict
+from ..facts import LOCKS, Facts, ProcessState, Verdict
 from ..words import name_of, waiting
-
-if TYPE_CHECKING:
-    from ..facts import Facts, ProcessState
 
 
 def not_released(facts: Facts) -> Verdict | None:

@@ -5,15 +5,11 @@ A worker at rest waits for its core, a core at rest for the word of the coordina
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable
 
 from ...engines import registry, shm_rings
+from ..facts import Facts, ProcessState
 from .rings import rests
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..facts import Facts, ProcessState
 
 MOST = 1 << 16
 CORE, COORDINATOR = "engine-core", "coordinator"

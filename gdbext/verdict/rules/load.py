@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Sequence
 
 from ...engines import registry
 from ...observe.window import STILL
 from ...primitives import table
 from ..closed import turns_in_vain
-from ..facts import Verdict
+from ..facts import Facts, Node, ThreadState, Verdict
 from ..gate import waits_end
-from ..nodes import owed, peers_of
+from ..nodes import moves, owed, peers_of
+from ..purpose import aims, ends, others, parked
 from ..walk import outlook
 from ..words import name_of
 from . import requests
 from .chains import roots
+from .rest import at_peace
 from .rings import rests
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..facts import Facts, Node, ThreadState
 
 SHOWN = 4
 
 
 def busy(facts: Facts) -> Verdict | None:
     """Every main thread, and every task that a loop runs for, makes progress or waits for one that does, and something was seen
-    to move. Other threads that work, tick or collect garbage say nothing about these."""
+    to move. Other threads that work, tick or collect garbage say nothing about these, unless these wait for their end, or are
+    parked."""
     nodes = roots(facts)
     if not nodes:
         return None
@@ -43,16 +41,30 @@ def busy(facts: Facts) -> Verdict | None:
         return Verdict("busy", [collecting[0].node], [line])
     counted = [c for f in facts for c in f.counters if c.moved]
     moving = [t for t in map(facts.thread, goes) if t is not None]
-    working = [t for t in moving if _at_work(facts, t)]
+    working = [t for t in moving if t.node not in owed(facts) and _at_work(facts, t)]
     giving = _givers(facts, working)
-    if not goes or any(o.kind not in ("moves", "rests") and not (o.kind == "ticks" and node in giving) for node, o in found):
-        return None
+    stands = any(o.kind not in ("moves", "rests") and not (o.kind == "ticks" and node in giving) for node, o in found)
+    if not goes or stands or not (counted or working):
+        working = _led(facts, nodes)
+        if not working:
+            return None
     evidence = [f"{c.label}: {c.what}: {c.before} -> {c.after}" for c in counted[:8]]
-    if not counted and not working:
-        return None
     evidence += [_line(facts, t) for t in working[:SHOWN]]
     shown: list[Node] = [t.node for t in working[:SHOWN]]
     return Verdict("busy", shown, evidence)
+
+
+def _led(facts: Facts, nodes: Sequence[Node]) -> list[ThreadState]:
+    """The threads at work of programs whose main threads wait for their end, or are parked; [] where any thread or task waits for
+    what may not come. One whose result, rather than whose end, is awaited may work in vain."""
+    led = list(dict.fromkeys(one for node in nodes for one in aims(facts, node)))
+    all_but = [one for f in facts for one in others(f) if not (one in nodes and parked(facts, one))]
+    if not all(at_peace(facts, one) for one in [*led, *all_but]):
+        return []
+    given = owed(facts, [e for e in facts.edges if not ends(facts, e)])
+    moving = [t for t in map(facts.thread, led) if t is not None and t.node not in given and moves(facts, t.node)]
+    came = {f.name for f in facts for c in f.counters if c.moved and c.what.startswith("items through")}
+    return [t for t in moving if _at_work(facts, t) or t.node[0] in came]
 
 
 def _givers(facts: Facts, working: Sequence[ThreadState]) -> set[Node]:
@@ -86,11 +98,11 @@ def _engine(facts: Facts) -> Verdict:
 
 
 def _at_work(facts: Facts, t: ThreadState) -> bool:
-    """Whether a main thread is at work: no other waits for it, it runs, and its variables change."""
+    """Whether a thread is at work: it runs, and its variables change."""
     f = next(f for f in facts if t in f.threads)
     if f.role and (rests(f) or registry.spec_of(f.engine) is not None):
         return False  # the progress of an engine's process shows in its counters
-    if not t.advanced or t.polls or t.node in owed(facts) or turns_in_vain(f, t):
+    if not t.advanced or t.polls or turns_in_vain(f, t):
         return False
     came = any(c.moved and c.what.startswith("items through") for c in f.counters)
     if not came and any(frame.kind == "python" and frame.file.endswith(table.QUEUES) for frame in t.frames):

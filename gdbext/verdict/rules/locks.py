@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...stacks import waits
+from ...stacks.waits import Edge
 from .. import gate, turns
-from ..facts import LOCKS, Verdict
+from ..facts import LOCKS, Facts, Node, Verdict
 from ..graph import step
 from ..states import INPUT
 from ..walk import chain_of, outlook
 from ..words import blocked, describe_node, name_of, waiting
 from . import requests
 from .chains import roots
-
-if TYPE_CHECKING:
-    from ...stacks.waits import Edge
-    from ..facts import Facts, Node
 
 CHAIN = (*LOCKS, "GIL", "Thread", "task")
 MINUTES = 600.0  # seconds
@@ -59,11 +54,13 @@ def held(facts: Facts) -> Verdict | None:
     found.sort(key=lambda x: (x[0], x[1]))
     ill = (one for one in found if one[3].owner is None or not gate.slow(facts, one[5]))
     _, _, f, last, way, end = next(ill, found[0])
-    evidence = [f"{name_of(facts, e.waiter)} waits for {e.lock} in {e.where}" for e in way if e.kind in CHAIN]
+    evidence, locked = [], [e for e in way if e.kind in LOCKS][-1]
+    for e in way:
+        evidence += [f"{name_of(facts, e.waiter)} waits for {e.lock} in {e.where}"] if e.kind in CHAIN or e is last else []
+        evidence += [f"{name_of(facts, e.owner)} has it{f': {e.note}' if e.note else ''}"] if e is locked and e.owner else []
     if last.owner is None:
         evidence.append(last.note)
         return Verdict("lock-held", [(f.name, None)], evidence, waiting(facts, [f]) + blocked(facts, [], {last.address}))
-    evidence.append(f"{name_of(facts, end)} has it" + (f": {last.note}" if last.note else ""))
     evidence.append(describe_node(facts, end))
     return Verdict("lock-held", [end], evidence, waiting(facts, [f]) + blocked(facts, [end]))
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..facts import Verdict
-
-if TYPE_CHECKING:
-    from ..facts import Facts
+from ..facts import Facts, Verdict
 
 SURE = ("lost", "zombie", "never-fits", "behind")  # stuck, even while others move
 SHOWN = 8
@@ -17,7 +14,7 @@ def custody(facts: Facts) -> list[Any] | None:
     """The open requests of the processes' engine (`requests.model.Tracked`), None where they are not known. The engine owes
     nothing to those that its user keeps it from serving."""
     known = next((f.requests for f in facts if f.requests is not None), None)
-    return None if known is None else [r for r in known if r.verdict != "kept" and not _is_paused(r)]
+    return None if known is None else [r for r in known if r.verdict != "kept" and not r.paused]
 
 
 def kept(facts: Facts) -> list[str]:
@@ -27,14 +24,15 @@ def kept(facts: Facts) -> list[str]:
     return [f"request {r.request_id} has ended: {'; '.join(r.evidence)}" for r in known if r.verdict == "kept"]
 
 
-def _is_paused(r: Any) -> bool:
-    return bool(r.verdict == "parked" and r.paused)
+def kept_back(facts: Facts) -> list[Any]:
+    """The requests that wait because the engine's user has paused it."""
+    known = next((f.requests for f in facts if f.requests is not None), None) or ()
+    return [r for r in known if r.paused]
 
 
 def paused(facts: Facts) -> list[str]:
-    """One line for all requests that wait because the engine's user has paused it."""
-    known = next((f.requests for f in facts if f.requests is not None), None) or ()
-    found = [r for r in known if _is_paused(r)]
+    """One line for all of these."""
+    found = kept_back(facts)
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     names = ", ".join(r.request_id for r in found[:SHOWN])
     return [f"{names}{more}: parked, waits for {found[0].waits_for}"] if found else []

@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..facts import Verdict
+from ..facts import Facts, Node, ProcessState, ThreadState, Verdict
 from ..fronts import open_at
+from ..graph import step
 from ..nodes import in_selector, owed, sleeps
+from ..purpose import parked, serves
 from ..walk import outlook
 from ..words import name_of
 from . import collectives, fronts, requests
 from .chains import roots
 from .rings import rests
 
-if TYPE_CHECKING:
-    from ..facts import Facts, Node, ProcessState, ThreadState
-
-
 SHOWN = 8
 _HELPERS = ("multiprocessing/resource_tracker.py", "multiprocessing/forkserver.py")
-POLLING = ("engine-core", "worker", "scheduler", "frontend")
+BEHIND = ("engine-core", "worker", "scheduler")  # the front end
+POLLING = (*BEHIND, "frontend")
 
 
 def idle(facts: Facts) -> Verdict | None:
     """Every main thread rests: its wait can be ended from outside. No other thread and no task waits for something that cannot
     come.
 
-    No exchange is open, no connection waits to be accepted and no bytes of one are unread, at the first sample and at the last.
+    No exchange is open but of requests that the engine's user keeps back, no connection waits to be accepted and no bytes of one
+    are unread, at the first sample and at the last.
 
     If an engine's requests are known and none is open, a server's task that checks the time over and over rests too."""
     nodes = roots(facts)
     known = requests.custody(facts)
-    if not nodes or known or fronts.unserved(facts) or open_at(facts):
+    kept_back, paused = requests.kept_back(facts), requests.paused(facts)
+    if not nodes or known or fronts.unserved(facts) or len(open_at(facts)) > len(kept_back):
         return None
-    paused = requests.paused(facts)
     evidence = paused or (["no request is open"] if known is not None else [])
     kept = requests.kept(facts)
     if kept:
@@ -54,8 +52,12 @@ def idle(facts: Facts) -> Verdict | None:
             nodes = [n for n in nodes if n != f.main.node]
     for node in nodes:
         found = outlook(facts, node)
+        if _stays(facts, node, known is not None):
+            does = f"{name_of(facts, node)} is parked: its program is what its other threads and tasks do"
+            evidence += [does] * (not step(facts, node).nodes)  # the thread of a loop is where its task is
+            continue
         turns = known is not None and found.kind in ("ticks", "moves") and facts.task(found.culprit) is not None
-        if found.kind != "rests" and not turns and not (known is not None and _sleeps_through(facts, node)):
+        if found.kind != "rests" and not turns:
             return None
         does = "waits for input from outside" if found.kind == "rests" else "polls the clock, and has no work"
         evidence.append(f"{name_of(facts, node)} {does}" + (f": {found.way[-1]}" if found.way else ""))
@@ -67,16 +69,22 @@ def idle(facts: Facts) -> Verdict | None:
         )
     others = [t.node for f in facts for t in f.threads[1:] if _counts(f, t)] + [t.node for f in facts for t in f.tasks]
     for node in others:
-        if not _at_peace(facts, node):
+        if not at_peace(facts, node) and not (node in nodes and parked(facts, node)):
             return None
     return Verdict("idle", [], [*evidence, "nothing runs, and no thread waits for one that cannot come"])
 
 
-def _sleeps_through(facts: Facts, node: Node) -> bool:
-    """Whether a program's own main thread is in one long sleep. A thread that sleeps over and over may ask for something in
-    between."""
-    t = facts.thread(node)
-    return t is not None and t.still and not t.woke and sleeps(facts, node)
+def _stays(facts: Facts, node: Node, engine: bool) -> bool:
+    """Whether a main thread or task only keeps its program alive, which serves others, or is an engine that owes nothing: then it
+    may be in one long sleep, or wait for an event, too. One that sleeps over and over may ask for something in between."""
+    f, t, now = facts.process(node), facts.thread(node), step(facts, node)
+    if now.owned and now.edge is None and len(now.nodes) == 1:
+        return _stays(facts, now.nodes[0], engine)
+    event = now.edge is not None and now.edge.kind.endswith("Event") and not now.nodes
+    event = event and f is not None and f.role not in BEHIND
+    if engine and (event or t is not None and t.still and not t.woke and sleeps(facts, node)):
+        return True
+    return parked(facts, node) and (engine or f is not None and serves(f))
 
 
 def _helps(f: ProcessState) -> bool:
@@ -108,7 +116,8 @@ def _counts(f: ProcessState, t: ThreadState) -> bool:
     return t.edge is not None or t.works if native else t.python and not t.idle
 
 
-def _at_peace(facts: Facts, node: Node) -> bool:
+def at_peace(facts: Facts, node: Node) -> bool:
+    """Whether a thread or task waits for nothing that cannot come."""
     if _runs_a_loop(facts, node):
         return True
     found = outlook(facts, node)

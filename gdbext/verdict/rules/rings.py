@@ -3,17 +3,12 @@ answer."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Sequence
 
 from ...engines import registry, shm_rings
 from ...stacks import tree
-from ..facts import Verdict
+from ..facts import Facts, ProcessState, Verdict
 from ..words import describe
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..facts import Facts, ProcessState
 
 
 def ends(facts: Facts) -> dict[str, tuple[Any, dict[int, Any]]]:

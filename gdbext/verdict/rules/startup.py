@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Iterable, Sequence
 
 from ...engines import registry
-from ..facts import Verdict
+from ..facts import Facts, ProcessState, Verdict
 from ..words import describe
 from . import in_step
 from .absent import missing, nodes_of
 from .collectives import groups
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ..facts import Facts, ProcessState
 
 SHOWN = 32
 

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from multiprocessing.connection import Client, Listener
-from types import SimpleNamespace
 
 import torch.distributed as dist
 
@@ -36,17 +35,14 @@ class Far:
     def __init__(self, way):
         self.way = way
 
-    def sampled(self, requests):
-        self.requests = requests
+    def sampled(self, *numbers):
+        self._tell("sampled", numbers)
 
     def take(self, plan):
-        """The worker samples before its scheduler hears of it: its tokens are never behind."""
-        counts = {}
-        for name, one in self.requests.items():
-            done = one.num_computed_tokens  # with those of this step
-            tokens = one.num_tokens + (name in plan.num_scheduled_tokens and done >= one.num_tokens)
-            counts[name] = {"num_computed_tokens": done, "num_tokens": tokens, "spec_token_ids": one.spec_token_ids}
-        self.way.send((counts, plan))
+        self._tell("take", (plan,))
+
+    def _tell(self, what, more):
+        self.way.send((what, more))
         self.way.recv()
 
 
@@ -76,9 +72,8 @@ def worker(way, port):
     set_title("VLLM::Worker_TP0")
     said = False
     while True:
-        counts, plan = way.recv()
-        runner.take(plan)
-        runner.sampled({name: SimpleNamespace(**one) for name, one in counts.items()})
+        what, more = way.recv()
+        getattr(runner, what)(*more)
         way.send(None)
         if not said and len(runner.req_states.req_id_to_index) > 3:
             print(json.dumps({"pid": os.getpid()}), flush=True)

@@ -1,7 +1,8 @@
-"""native_locks.py ring|naps|barrier: threads that wait for pthread locks of the C library. It says which is which, by tid.
+"""native_locks.py KIND (ring, naps, barrier, alone, posted): threads that wait for pthread locks. It says which is which, by tid.
 
 ring: a reader wants the rwlock again, a writer waits for it and goes first. naps: a reader has it and naps, a writer waits.
-barrier: two have come, a third naps."""
+barrier: two have come, a third naps. alone: the only thread waits for a semaphore; posted: another thread naps
+before it posts that."""
 
 import ctypes
 import json
@@ -39,6 +40,13 @@ def comes_late():
     libc.pthread_barrier_wait(barrier)
 
 
+if kind in ("alone", "posted"):
+    libc.sem_init(lock, 0, 0)
+    if kind == "posted":
+        thread("first", lambda: (time.sleep(40), libc.sem_post(lock)))
+    print(json.dumps({"pid": os.getpid(), "first": 0, "second": 0}), flush=True)
+    libc.sem_wait(lock)
+    sys.exit()
 thread("first", comes_late if kind == "barrier" else reader)
 time.sleep(0.2)
 thread("second", lambda: libc.pthread_barrier_wait(barrier) if kind == "barrier" else libc.pthread_rwlock_wrlock(lock))

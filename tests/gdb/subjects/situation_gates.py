@@ -249,14 +249,24 @@ def under_an_import(draw, wait):
 
 
 def under_a_task(draw, wait):
-    """A task has an asyncio.Lock while a thread does what takes long."""
+    """A task has an asyncio.Lock while a thread of a pool, which it waits for, does what takes long."""
+    pool, began = concurrent.futures.ThreadPoolExecutor(1, "pool"), threading.Event()
+
+    def works():
+        tids["ender"] = threading.get_native_id()
+        began.set()
+        wait()
+
+    work = pool.submit(works)
+    keep.append(pool)
+    began.wait()
 
     async def main():
-        lock, loop = asyncio.Lock(), asyncio.get_running_loop()
+        lock = asyncio.Lock()
 
         async def holds():
             async with lock:
-                await loop.run_in_executor(None, wait)
+                await asyncio.wrap_future(work)
 
         keep.append(asyncio.create_task(holds(), name="ender"))
         await asyncio.sleep(0.1)

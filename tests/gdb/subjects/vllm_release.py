@@ -172,19 +172,26 @@ def step(scheduler):
     plan = scheduler.schedule()
     planned, drafts = plan.num_scheduled_tokens, getattr(plan, "scheduled_spec_decode_tokens", {})
     getattr(scheduler, "scheduled_req_ids", set()).clear()  # as update_from_output of 0.7 does
+    worker, count = getattr(scheduler, "worker", None), getattr(scheduler, "num_spec_tokens", 0)
     for request in list(scheduler.running):
         if request.request_id in planned and not hasattr(scheduler, "_update_after_schedule") and advances_late(scheduler):
             request.num_computed_tokens += planned[request.request_id]
         if hasattr(request, "num_in_flight_tokens"):
             request.num_in_flight_tokens = 0
-        if request.request_id in planned and request.num_computed_tokens >= request.num_tokens:
-            guessed = len(drafts.get(request.request_id, ()))
-            taken = request.num_output_tokens % (guessed + 1)
-            request.num_computed_tokens -= guessed - taken  # as update_from_output does
-            for _ in range(taken + 1):
-                request.append_output_token_ids([7]) if takes_list(request) else request.append_output_token_ids(7)
-            if getattr(scheduler, "num_spec_tokens", 0) and request.status.name == "RUNNING":
-                request.spec_token_ids = [request.num_tokens + i for i in range(scheduler.num_spec_tokens)]
+        if request.request_id not in planned:
+            continue
+        ready = request.num_computed_tokens >= request.num_tokens
+        guessed = len(drafts.get(request.request_id, ())) if ready else 0
+        taken = request.num_output_tokens % (guessed + 1)
+        computed, total = request.num_computed_tokens - (guessed - taken), request.num_tokens + (taken + 1) * ready
+        following = [total + i for i in range(count if ready and request.status.name == "RUNNING" else 0)]
+        if worker is not None:  # it has them before the scheduler hears of them
+            worker.sampled(request.request_id, computed, total, following or request.spec_token_ids)
+        request.num_computed_tokens = computed  # as update_from_output does
+        for _ in range(total - request.num_tokens):
+            request.append_output_token_ids([7]) if takes_list(request) else request.append_output_token_ids(7)
+        if following:
+            request.spec_token_ids = following
     if hasattr(scheduler, "processed_step_seq"):
         scheduler.processed_step_seq = scheduler.sched_step_seq
     return planned

@@ -86,7 +86,7 @@ class Steps:
             self.number += 1
             self.add(f"r-{self.number}", 10 + self.number % 50)
         step(scheduler)
-        if self.fault == "none" and scheduler.requests[self.long].num_tokens > MAX_LEN - 100:
+        if self.fault in ("none", "counter") and scheduler.requests[self.long].num_tokens > MAX_LEN - 100:
             scheduler.finish_requests(self.long, RequestStatus.FINISHED_STOPPED)
             self.renew()
         elif scheduler.requests[self.long].num_tokens > MAX_LEN - 100:

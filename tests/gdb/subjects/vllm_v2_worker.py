@@ -150,23 +150,23 @@ class GPUModelRunner:
             tables.block_tables[group][row, start : start + len(new)] = torch.tensor(new, dtype=torch.int32)
             tables.num_blocks[group, row] = start + len(new)
 
-    def sampled(self, requests):
-        """What the kernels behind the step write: `post_update`."""
-        for name, row in self.req_states.req_id_to_index.items():
-            if name in requests:
-                device(self.req_states.num_computed_tokens)[row] = requests[name].num_computed_tokens
-                if hasattr(self.req_states, "total_len"):
-                    self.req_states.total_len.gpu[row] = requests[name].num_tokens
-                if requests[name].spec_token_ids:
-                    self.req_states.draft_tokens[row] = torch.tensor(requests[name].spec_token_ids)
+    def sampled(self, name, computed, total, drafts):
+        """What the kernels behind the step write: `post_update`. The scheduler hears of the tokens after that."""
+        row = self.req_states.req_id_to_index.get(name)
+        if row is None:
+            return
+        device(self.req_states.num_computed_tokens)[row] = computed
+        if hasattr(self.req_states, "total_len"):
+            self.req_states.total_len.gpu[row] = total
+        if drafts:
+            self.req_states.draft_tokens[row] = torch.tensor(drafts)
 
 
 def feed(runner, scheduler):
     """From now on the runner hears of each step that the scheduler hands out."""
-    plain = scheduler.schedule
+    plain, scheduler.worker = scheduler.schedule, runner
 
     def schedule():
-        runner.sampled(scheduler.requests)
         plan = plain()
         runner.take(plan)
         return plan
@@ -370,8 +370,7 @@ def main():
     runner = GPUModelRunner([m.block_size for m in managers], 256, vllm_release.DRAFTS if kind == "draft" else 0)
     feed(runner, scheduler)
     vllm_release.story(scheduler, kind)
-    del scheduler.schedule
-    runner.sampled(scheduler.requests)
+    del scheduler.schedule, scheduler.worker
     for request in scheduler.requests.values():
         request.sampling_params = sampling_of(request.request_id)
     runners, expected = harmed(runner, scheduler)

@@ -1,0 +1,85 @@
+"""The tree of waits: from random graphs whose waits are known, each thread once, beneath the one that it waits for."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gdbext.answers.wait_tree import svg, tree_lines, tree_of
+from gdbext.render.text import PLAIN
+
+
+def place(number):
+    return {"label": "R0", "pid": 7, "tid": number, "name": f"t{number}"}
+
+
+def chains_of(waits, count=1):
+    """Chains as llm-hang has them, of threads each of which waits for one other: {thread: the one that it waits for}."""
+    made = []
+    for first in sorted(waits):
+        path, at = [], first
+        while at in waits and at not in path:
+            path.append(at)
+            at = waits[at]
+        ring = at in path
+        end = {"place": place(at), "state": "ring" if ring else "sleeps", "why": ""}
+        links = [{"place": place(one), "waits_for": f"what t{waits[one]} has"} for one in path]
+        chain = {"waiter": links[0]["place"], "waits_for": links[0]["waits_for"], "through": links[1:], "end": end}
+        made.append({**chain, "count": count, "also": [], "rests": False})
+    return made
+
+
+def nodes_of(roots, above=None):
+    for node in roots:
+        yield node, above
+        yield from nodes_of(node["children"], node)
+
+
+@given(st.integers(0, 1 << 32))
+def test_each_thread_stands_once_beneath_the_one_it_waits_for(seed):
+    rng = random.Random(seed)
+    waits = {n: rng.randrange(1, 13) for n in range(1, rng.randrange(2, 13))}
+    waits = {n: other for n, other in waits.items() if n != other}
+    chains = chains_of(waits)
+    rng.shuffle(chains)
+    found = list(nodes_of(tree_of(chains)))
+    numbers = [node["place"]["tid"] for node, _ in found if node["place"]]
+    assert sorted(numbers) == sorted({*waits, *waits.values()} if waits else [])
+    for node, above in found:
+        if not node["waits_for"]:
+            assert above is None and (node["state"] == "ring" or node["place"]["tid"] not in waits)
+        elif above["state"] == "ring":
+            members = [child["place"]["tid"] for child in above["children"]]
+            assert node["place"]["tid"] in members
+            following = members[(members.index(node["place"]["tid"]) + 1) % len(members)]
+            assert waits[node["place"]["tid"]] == following
+        else:
+            assert waits[node["place"]["tid"]] == above["place"]["tid"]
+
+
+def test_those_that_wait_alike_are_folded_and_the_culprit_is_marked():
+    chains = chains_of({1: 2, 2: 3}, count=4)
+    chains[0]["also"] = [place(8), place(9)]
+    chains += chains_of({8: 2})
+    roots = tree_of(chains, [place(3)])
+    assert [node["place"]["tid"] for node, _ in nodes_of(roots)] == [3, 2, 1]
+    assert [node["culprit"] for node, _ in nodes_of(roots)] == [True, False, False]
+    assert tree_lines(roots, PLAIN) == [
+        "  t3 3 sleeps",
+        "  └ t2 2 waits for what t3 has (4 alike)",
+        "    └ t1 1 waits for what t2 has (4 alike)",
+    ]
+
+
+@pytest.mark.parametrize("most", [3, 9])
+def test_a_long_tree_is_cut_and_says_how_much_is_left(most):
+    lines = tree_lines(tree_of(chains_of(dict.fromkeys(range(1, 20), 99))), PLAIN, most)
+    assert len(lines) == most and lines[-1].strip() == f"and {20 - most + 1} more (-v)"
+
+
+def test_the_graph_is_svg_with_every_name_escaped():
+    chains = chains_of({1: 2})
+    chains[0]["waiter"] = {**place(1), "name": "</text><script>"}
+    found = svg(tree_of(chains, [place(2)]))
+    assert found.startswith("<svg") and "<script>" not in found and "&lt;script&gt;" in found and "class=bad" in found
