@@ -13,9 +13,9 @@ from ..errors import GdbextError
 from ..primitives.model import Primitive, Way
 from ..primitives.table import asked_of
 from . import callees, poll_files, poll_tasks, primitive_states
-from .child_waits import pid_of
 from .objects import Object, is_property
 from .poll_values import CONTAINERS, RAISES, UNKNOWN, Ask, Awaitable, Bound, Value, entry, kinds_of, plain, truth
+from .primitive_states import pid_of
 from .types import TYPE
 
 

@@ -8,16 +8,16 @@ from typing import Any, Sequence
 
 from .. import log
 from ..errors import GdbextError
-from ..primitives.table import ASYNCIO, LIBRARY
-from . import bytecode, child_waits
+from ..primitives.table import ASYNCIO, CHILDREN, LIBRARY, LOOPS
+from . import bytecode
 from .frames import PyFrame
 from .poll_values import Ask
 from .poll_walk import Walk
+from .primitive_states import find, path_of, pid_of
 
 MAX_LOOPS = 4  # of a function
 MAX_FRAMES = 8  # innermost, of which one may have the loop
-_LIBRARY = (*LIBRARY, *ASYNCIO, "/connection.py", "/subprocess.py", "/selectors.py", "/popen_fork.py", "/tasks.py", "/context.py",
-            "/sharedctypes.py")  # fmt: skip
+_LIBRARY = (*LIBRARY, *ASYNCIO, "/context.py", "/sharedctypes.py")
 _ENGINE = ("asyncio/base_events.py", "asyncio/runners.py", "asyncio/events.py")  # run other code in turn
 
 
@@ -49,10 +49,9 @@ class Poll:
 def of_frames(frames: Sequence[PyFrame]) -> Poll | None:
     """The loop of a thread or task that only asks; None where its loop may do anything else. `frames`: innermost first."""
     for n, frame in enumerate(frames[:MAX_FRAMES]):
-        path = str(frame.file).replace("\\", "/")
-        if path.endswith(_ENGINE):
+        if path_of(frame).endswith(_ENGINE):
             return None
-        if path.endswith(_LIBRARY):
+        if path_of(frame).endswith(_LIBRARY) and not path_of(frame).endswith(LOOPS):
             continue
         with log.passing_over(GdbextError):  # its stack changed while it was read
             for start, end in _around(frame):
@@ -65,12 +64,12 @@ def of_frames(frames: Sequence[PyFrame]) -> Poll | None:
 
 def _of_child(frames: Sequence[PyFrame]) -> Poll | None:
     """The library's own loop that waits for a child up to a time limit. Its caller may do more after that."""
-    wait = child_waits.find(frames)
-    if wait is None or not wait.limit:
+    wait = find(frames) if any(path_of(frame).endswith(CHILDREN) for frame in frames[:MAX_FRAMES]) else None
+    if wait is None or wait.kind != "Process" or not wait.limit:
         return None
-    ask = Ask("Process", wait.object, "", "", wait.pid)
+    ask = Ask("Process", wait.object, "", "", pid_of(wait.object))
     depth = len(frames) - list(frames).index(wait.frame) - 1
-    caller = next((f for f in frames if not str(f.file).replace("\\", "/").endswith(child_waits.INSIDE)), wait.frame)
+    caller = next((f for f in frames if not path_of(f).endswith(LIBRARY)), wait.frame)
     return Poll(wait.frame.code.address, [(0, sys.maxsize)], depth, [ask], caller, limit=True)
 
 

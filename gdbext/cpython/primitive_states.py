@@ -1,9 +1,10 @@
-"""The state of a primitive of waiting, as its object stands: what its row of `primitives.table` names."""
+"""The waits at primitives that frames show, and the state of a primitive as its object stands: what its row of
+`primitives.table` names."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple, Sequence
 
 from .. import log
 from ..errors import GdbextError
@@ -15,7 +16,79 @@ from .poll_values import kinds_of
 from .simple_queues import items
 from .task_waits import Futures
 
+FRAMES = 8  # innermost frames in which a wait of the library is looked for
 DONE = ("FINISHED", "CANCELLED", "CANCELLED_AND_NOTIFIED")  # states of a concurrent.futures.Future
+
+
+class Wait(NamedTuple):
+    """A wait that frames show: the awaited `object`, the `row` and `way` of its primitive, the library's `frame` that waits;
+    `limit`: the wait has a time limit."""
+
+    row: Primitive
+    way: Way
+    object: Any
+    frame: Any
+    limit: bool = False
+
+    @property
+    def kind(self) -> str:
+        return self.row.kind
+
+
+def path_of(frame: Any) -> str:
+    """A frame's file with forward slashes."""
+    return str(frame.file).replace("\\", "/")
+
+
+def find(frames: Sequence[Any], library: tuple[str, ...] = table.LIBRARY) -> Wait | None:
+    """The outermost wait in the innermost `frames`, of a thread or, with asyncio's files, a suspended task; None where there is
+    none."""
+    best = None
+    if frames and last_part(str(frames[0].function)) == "__enter__":
+        return None  # it waits for the lock inside, and has not come to its wait
+    for frame in frames[:FRAMES]:
+        if not path_of(frame).endswith(library):
+            break
+        try:
+            own = dict(frame.locals())
+            me: Any = own.get("self")
+            row = row_of(me) if me is not None else None
+            way = row.way_of(path_of(frame), str(frame.function)) if row is not None else None
+            if row is not None and way is not None and (best is not None or not row.built):
+                best = Wait(row, way, me.attr(row.object) if row.object else me, frame, _limited(own))
+        except GdbextError as e:
+            log.passed_over(e)
+    return best
+
+
+def _limited(own: dict[str, Any]) -> bool:
+    for name in ("timeout", "endtime"):
+        value = own.get(name)
+        if value is not None and not (isinstance(value, Object) and value.is_none()):
+            return True
+    return False
+
+
+def last_part(name: str) -> str:
+    """The last part of a dotted name."""
+    return name.rpartition(".")[2]
+
+
+def pid_of(child: Object) -> int:
+    """Our pid of a `subprocess.Popen`, a `multiprocessing.Process` or an asyncio `Process`; 0 where it is not known here."""
+    return child.rt.target.pid_here(_own_pid(child))
+
+
+def end_of(child: Object) -> str:
+    """Its end, in words."""
+    pid = pid_of(child)
+    return f"the end of process {pid}" if pid else f"the end of process {_own_pid(child)} of its own pid namespace"
+
+
+def _own_pid(child: Object) -> int:
+    """The pid as the process itself has it."""
+    names = [name for name, _ in child.fields()]
+    return int((child.attr("_popen").attr("pid") if "_popen" in names else child.attr("pid")).integer())
 
 
 def row_of(obj: Object) -> Primitive | None:

@@ -70,7 +70,7 @@ class Primitive:
     @property
     def is_async(self) -> bool:
         """Whether asyncio tasks wait at it."""
-        return self.kind.startswith("asyncio.")
+        return self.kind.startswith("asyncio.") or "/asyncio/" in self.file
 
     def way_of(self, path: str, function: str) -> Way | None:
         """The way in which a frame of `function` in the file at `path` waits; None where it does not wait."""
@@ -78,6 +78,16 @@ class Primitive:
             return None
         name = function.rpartition(".")[2]
         return next((way for way in self.ways if name == way.name or name in way.also), None)
+
+
+class Native(NamedTuple):
+    """A wait in native code. `function`: a pattern of the C function in which its waiters stand; `kind`: of its edges; `what`
+    they wait for, with the address in braces where they wait on one; `note`: who ends it."""
+
+    function: str
+    kind: str
+    what: str
+    note: str
 
 
 class Guard(NamedTuple):

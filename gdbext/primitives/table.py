@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Iterable
 
-from .model import Guard, Pool, Primitive, Way
+from .model import Guard, Native, Pool, Primitive, Way
 
 _GETS = {"empty": "not", "qsize": "count", "get_nowait": "nowait", "get": "block"}
 _PUTS = {"full": "not", "put_nowait": "nowait", "put": "block1"}
@@ -80,11 +80,15 @@ ROWS: tuple[Primitive, ...] = (
               Way("done", "pending", asks={"done": "is"}, give="set_result(1)"),),
               made="asyncio.get_running_loop().create_future()", needs="asyncio"),
     # processes, and what they share
-    Primitive("Process", ("multiprocessing.process.BaseProcess",), "", (
+    Primitive("Process", ("multiprocessing.process.BaseProcess",), "/multiprocessing/process.py", (
               Way("join", asks={"is_alive": "child", "join": "pause"}),),
               attributes={"exitcode": "status"}, within=False, does="join"),
-    Primitive("Process", ("subprocess.Popen",), "", (Way("wait", asks={"poll": "status", "wait": "wait_child"}),),
+    Primitive("Process", ("subprocess.Popen",), "/subprocess.py", (
+              Way("wait", asks={"poll": "status", "wait": "wait_child"}, also=("_wait",)),),
               attributes={"returncode": "status"}, within=False, does="join"),
+    Primitive("Process", ("asyncio.subprocess.Process",), "/asyncio/subprocess.py", (Way("wait"),), within=False, does="join"),
+    Primitive("Job", ("multiprocessing.pool.ApplyResult", "multiprocessing.pool.IMapIterator"), "/multiprocessing/pool.py", (
+              Way("get", also=("wait", "next")),), within=False),
     Primitive("SemLock", ("_multiprocessing.SemLock",), "", (Way("acquire", asks={"acquire": "semaphore"}),), within=False),
     Primitive("SharedBarrier", ("multiprocessing.synchronize.Barrier",), within=False),
     Primitive("SharedEvent", ("multiprocessing.synchronize.Event",), "", (Way("wait", asks={"wait": "shared"}),), within=False),
@@ -98,6 +102,8 @@ ROWS: tuple[Primitive, ...] = (
     Primitive("Selector", ("select.epoll",), "", (Way("poll", asks={"poll": "epoll"}),), within=False),
     Primitive("Socket", ("_socket.socket",), "", (Way("recv", asks=dict.fromkeys(
               ("recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg", "_accept"), "socket")),), within=False),
+    Primitive("FileBaton", ("torch.utils.file_baton.FileBaton",), "/torch/utils/file_baton.py", (Way("wait"),),
+              {"path": "lock_file_path"}, within=False),
     # other libraries
     Primitive("Pool", ("redis.connection.BlockingConnectionPool",), "/redis/connection.py", (
               Way("get_connection", "items", ("release", "reset", "disconnect"), {}, "a connection of",
@@ -110,6 +116,17 @@ ROWS: tuple[Primitive, ...] = (
               {"items": "_queue", "bound": "_maxsize"}, object="_parent", built=True, does="queue",
               made="janus.Queue(1).async_q", needs="janus"),
 )  # fmt: skip
+
+_OPEN = "any process that has it open may end that"
+NATIVE = (
+    Native(r"_*pthread_barrier_wait", "barrier", "the others at the barrier at {:#x}", "whoever has not come to it ends that"),
+    Native(r"_*pthread_once(_slow)?$", "once", "the initializer of the pthread_once at {:#x}", "it notes no owner"),
+    Native(r"_*cxa_guard_acquire", "guard", "the initializer of the C++ static whose guard is at {:#x}", "it notes no owner"),
+    Native(r"_*(sem_wait|new_sem_wait)", "semaphore", "the POSIX semaphore at {:#x}", "whoever posts it ends that"),
+    Native(r"(__)?sem(timed)?op$", "native", "a System V semaphore", _OPEN),
+    Native(r"(__)?msg(rcv|snd)$", "native", "a System V message queue", _OPEN),
+    Native(r"(__)?mq_(timed)?(receive|send)", "native", "a POSIX message queue", _OPEN),
+)
 
 POOLS = (
     Pool("/concurrent/futures/thread.py", ("_worker",)),
@@ -139,10 +156,14 @@ TAKES = Guard("multiprocessing/queues.py", "_rlock", ("get",))
 GUARDS = (TAKES, Guard("multiprocessing/queues.py", "_wlock", ("put", "_feed")))
 PROCESSES = tuple(pool.file for pool in POOLS if pool.manages)
 # Files of libraries in which threads and tasks stand that wait, beside those of rows
-_MORE = ("_bootstrap>", "/thread.py", "/logging/__init__.py", "/synchronize.py")
-_MORE_ASYNC = ("/asyncio/mixins.py", "/asyncio/tasks.py", "/asyncio/timeouts.py")
+SHARED = "/multiprocessing/synchronize.py"
+_MORE = ("_bootstrap>", "/thread.py", "/logging/__init__.py", "/selectors.py", SHARED,
+         *(f"/multiprocessing/{name}.py" for name in ("connection", "popen_fork", "popen_forkserver")))  # fmt: skip
+_MORE_ASYNC = ("/asyncio/mixins.py", "/asyncio/tasks.py", "/asyncio/timeouts.py", "/asyncio/base_subprocess.py")
 LIBRARY = (*dict.fromkeys(row.file for row in ROWS if row.file and not row.is_async), *_MORE)
 ASYNCIO = (*dict.fromkeys(row.file for row in ROWS if row.file and row.is_async), *_MORE_ASYNC)
+LOOPS = tuple(row.file for row in ROWS if "path" in row.state)  # the file of these is asked for in a loop
+CHILDREN = tuple(row.file for row in ROWS if row.kind == "Process")
 LOCKS = tuple(dict.fromkeys(row.kind for row in ROWS if row.lock))
 WITHIN = tuple(dict.fromkeys(row.kind for row in ROWS if row.within))  # kinds whose waits only the same process ends
 RINGS = tuple(name for row in ROWS if row.state.get("items") == "(ring)" for name in row.classes)  # queues of C code

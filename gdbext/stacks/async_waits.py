@@ -16,7 +16,6 @@ from .. import log
 from ..access.retry import retry_reading
 from ..cpython import machine, poll_loops, poll_tasks
 from ..cpython import tasks as asyncio_tasks
-from ..cpython.child_waits import INSIDE, end_of, pid_of
 from ..cpython.event_loops import EventLoop, event_loops
 from ..cpython.poll_loops import Poll
 from ..cpython.runtime import Runtime
@@ -26,8 +25,8 @@ from ..observe.stack_keys import stack_key
 from ..observe.system_calls import Call
 from ..primitives.table import ASYNCIO
 from . import polls, ray_actors
-from .givers import may_end, waits_for
-from .holders import BY_SOURCE, WITH, Holders
+from .givers import Givers
+from .holders import Holders
 from .pools import Pools
 from .python_waits import edge_of, find, last_part, outer_place, path_of
 from .references import Reachable, References, references_of
@@ -276,11 +275,11 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
     holders = Holders(agents)
     reachable = Reachable(references, agents)
     pools = Pools(threads)
-    able: dict[int, list[Any]] = {}
 
     def node(agent: Any) -> Any:
         return agent.node if isinstance(agent, TaskState) else (found.tasks[0].node[0], agent.tid)
 
+    givers = Givers(reachable, holders, node, ASYNCIO)
     for task in found.tasks:
         if task.poll is not None:
             _poll(found, task, task.poll, agents, reachable, node)
@@ -296,22 +295,12 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
                 if task.kind in ("task", "gather", "wait", "group", "as_completed") and task.on:
                     task.edge = Edge(task.node, f"the end of {task.text}", "task", where=task.top, candidates=list(task.on))
                     task.edge.owner = task.on[0] if len(task.on) == 1 else None
-                elif task.kind == "asyncio":
-                    task.edge = _child(task)
                 continue
             own = [f for f in task.python[:8] if not path_of(f).endswith(ASYNCIO)]
             name = next(filter(None, (references.name_of(f, wait.object.address) for f in own)), "") or hex(wait.object.address)
             edge = task.edge = edge_of(task.node, wait, name, task.top)
-            if wait.row.held:
-                _owner(edge, task, holders, node, wait.object.address)
-            if edge.address not in able:  # asked once for all tasks that wait for it
-                able[edge.address] = _able(reachable, edge.address)
-            others = [agent for agent in able[edge.address] if agent is not task]
-            if edge.owner is not None and wait.row.lock and "value" in wait.row.state:
-                edge.doubted = any(node(a) != edge.owner for a in others)  # one of them may have another permit
-            if edge.owner is None and not edge.candidates:
-                edge.candidates = [node(a) for a in others]
-                edge.bystanders = [node(a) for a in others if not may_end(references, a.python, edge)]
+            if edge.kind != "Process":
+                givers.set(edge, wait.row, task)
         except GdbextError as e:
             found.partial.append(f"task {task.name}: {e}")
 
@@ -348,49 +337,14 @@ def _poll(found: AsyncState, task: TaskState, poll: Poll, agents: list[Any], rea
         found.partial.append(f"task {task.name}: {e}")
 
 
-def _able(reachable: Reachable, address: int) -> list[Any]:
-    """The agents that can reach the object at `address` and do not wait for it themselves."""
-    return reachable.agents_of(address, lambda agent: waits_for(agent, address, ASYNCIO))
-
-
-def _owner(edge: Edge, task: TaskState, holders: Holders, node: Any, address: int) -> None:
-    for how in (WITH, BY_SOURCE):
-        held = holders.of(how, address)
-        held = [h for h in held if h[0] is not task] or held
-        if len(held) == 1:
-            edge.owner, edge.how, edge.note = node(held[0][0]), how, f"held in {held[0][1]}"
-            return
-        if held:
-            edge.candidates = [node(agent) for agent, _ in held]
-            return
-
-
-def _child(task: TaskState) -> Edge | None:
-    """The edge of a task that waits for the end of a subprocess, None for others. Source: Lib/asyncio/subprocess.py."""
-    frame = next((f for f in task.python[:4] if path_of(f).endswith("asyncio/subprocess.py")), None)
-    if frame is None or last_part(str(frame.function)) != "wait":
-        return None
-    me = dict(frame.locals())["self"]
-    pid = pid_of(me)
-    where = outer_place(task.python, frame, INSIDE)
-    return Edge(task.node, end_of(me), "Process", address=me.address, where=where, pid=pid)
-
-
 def _descriptor(task: TaskState) -> int:
     """The socket or pipe that a task reads from or writes to through asyncio's streams or sock_* calls; -1 for none. A transport
     of a socket has `_sock_fd`, one of a pipe `_fileno` (asyncio/selector_events.py, unix_events.py)."""
     for frame in task.python[:4]:
-        if not path_of(frame).endswith(("asyncio/streams.py", "asyncio/selector_events.py")):
-            continue
-        own = dict(frame.locals())
-        try:
-            if path_of(frame).endswith("streams.py"):
-                fields = dict(own["self"].attr("_transport").fields())
-                found = fields.get("_sock_fd") or fields["_fileno"]
-                return int(found.integer())
-        except (GdbextError, KeyError, AttributeError) as e:
-            log.passed_over(e)
-            continue
+        if path_of(frame).endswith("asyncio/streams.py"):
+            with log.passing_over(GdbextError, KeyError, AttributeError):
+                fields = dict(dict(frame.locals())["self"].attr("_transport").fields())
+                return int((fields.get("_sock_fd") or fields["_fileno"]).integer())
     return -1
 
 

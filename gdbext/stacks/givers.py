@@ -9,12 +9,42 @@ and may pass it on.
 from __future__ import annotations
 
 import re
-from typing import Any, Iterable
+from typing import Any, Callable, Iterable
 
+from ..primitives.model import Primitive
 from ..primitives.table import ASYNCIO, LIBRARY, enders
+from .holders import BY_SOURCE, WITH, Holders
 from .python_waits import find, path_of
-from .references import References
+from .references import Reachable, References
 from .waits import Edge
+
+
+class Givers:
+    """Sets who may end waits at primitives; who is free to is asked once for all that wait alike. `node(agent)`: the node of a
+    thread or task; `library`: the files in which these wait."""
+
+    def __init__(self, reachable: Reachable, holders: Holders, node: Callable[[Any], Any], library: tuple[str, ...]) -> None:
+        self.reachable, self.holders, self.node, self.library = reachable, holders, node, library
+        self._free: dict[tuple[int, str], tuple[list[Any], list[Any]]] = {}
+
+    def set(self, edge: Edge, row: Primitive, waiter: Any) -> None:
+        """Sets the owner of an object that has one, else its candidates."""
+        if row.held and self.holders.set_owner(edge, waiter, self.node, (WITH, BY_SOURCE) if row.is_async else (WITH,)):
+            if edge.owner is not None and "value" in row.state:  # one of the others may have another permit, and give it back
+                edge.doubted = any(self.node(one) not in (edge.owner, edge.waiter) for one in self._able(edge)[0])
+        else:
+            self.offer(edge, waiter)
+
+    def offer(self, edge: Edge, waiter: Any) -> None:
+        """Sets the candidates: those that can reach the object, are not idle helpers and do not wait for it themselves."""
+        edge.candidates, edge.bystanders = ([self.node(one) for one in ones if one is not waiter] for ones in self._able(edge))
+
+    def _able(self, edge: Edge) -> tuple[list[Any], list[Any]]:
+        key = edge.address, edge.how
+        if key not in self._free:
+            able = self.reachable.agents_of(edge.address, lambda one: waits_for(one, edge.address, self.library))
+            self._free[key] = able, [one for one in able if not may_end(self.reachable.references, one.python, edge)]
+        return self._free[key]
 
 
 def may_end(references: References, frames: Iterable[Any], edge: Edge) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Callable, Sequence
 
 from .. import log
 from ..cpython import locks, managers
 from ..cpython.objects import Object
 from ..errors import GdbextError
 from .python_waits import path_of
+from .waits import Edge
 
 WITH, BY_SOURCE = "with", "between acquire and release"
 
@@ -37,6 +38,20 @@ class Holders:
         for agent, where in self._index[how].get(address, []):
             found.setdefault(id(agent), (agent, where))
         return list(found.values())
+
+    def set_owner(self, edge: Edge, waiter: Any, node: Callable[[Any], Any], hows: Sequence[str] = (WITH, BY_SOURCE)) -> bool:
+        """Sets the owner of an edge's lock, or those one of which holds it. Whether there are any."""
+        for how in hows:
+            found = self.of(how, edge.address)
+            found = [one for one in found if one[0] is not waiter] or found
+            if len(found) == 1:
+                edge.owner, edge.how, edge.note = node(found[0][0]), how, f"held in {found[0][1]}"
+            elif found:
+                edge.candidates = [node(agent) for agent, _ in found]
+                edge.note = "one of them holds it: " + "; ".join(where for _, where in found[:4])
+            if found:
+                return True
+        return False
 
     def _held(self, how: str, frame: Any, inner: Any) -> list[tuple[Any, str]]:
         """`inner`: the frame that `frame` has called."""

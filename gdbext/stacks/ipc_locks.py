@@ -24,7 +24,7 @@ from ..cpython import gil, locks
 from ..cpython.objects import Object
 from ..errors import GdbextError
 from ..observe.system_calls import all_descriptors
-from ..primitives.table import LIBRARY
+from ..primitives.table import SHARED
 from . import ray_actors, shared_memory, sqlite_locks
 from .python_waits import FRAMES, last_part, path_of
 from .references import References, references_of
@@ -34,11 +34,6 @@ from .waits import Edge, Node
 SEMAPHORES = "/dev/shm/sem."  # where glibc's sem_open keeps them
 HANDLE, LAST_TID, COUNT = 0, 8, 16  # in a SemLock, behind the object's head
 _FILE_CALL = re.compile(r"_*(libc_)?(flock|fcntl\w*|lockf\w*)$")
-# (end of the file, function) -> attributes that lead from `self` to the path that a thread asks for again and again
-_POLLS = {
-    ("torch/utils/file_baton.py", "FileBaton.wait"): ("lock_file_path",),
-    ("torch/utils/file_baton.py", "wait"): ("lock_file_path",),
-}
 
 
 # ---- in the process that waits ---------------------------------------------------------------------------------------
@@ -54,7 +49,7 @@ def semaphore_at(target: Target, address: int) -> Any:
 def shared_name(references: References, thread: ThreadView, address: int) -> str:
     """An object of multiprocessing that a thread waits for, in words: the one for which its outermost frame of the library waits.
     `address`: of its semaphore."""
-    inner = list(itertools.takewhile(lambda f: path_of(f).endswith(LIBRARY), thread.python[:FRAMES]))
+    inner = list(itertools.takewhile(lambda f: path_of(f).endswith(SHARED), thread.python[:FRAMES]))
     with log.passing_over(GdbextError):
         found = [me for me in (dict(frame.locals()).get("self") for frame in inner) if me is not None]
         if found and found[-1].type.is_heap:
@@ -71,25 +66,6 @@ def of_semlock(rt: Any, address: int) -> Any:
 
 def _is_semaphore(key: Any, semlock: Any) -> bool:
     return bool(of_semlock(semlock.rt, semlock.address) == key)
-
-
-def polled_lock_file(thread: ThreadView) -> str:
-    """The path of the lock file whose existence a thread's Python frames poll, or ''."""
-    for frame in thread.python[:6]:
-        path = frame.file.replace("\\", "/")
-        for (end, function), names in _POLLS.items():
-            if not path.endswith(end) or frame.function != function:
-                continue
-            for name in names:
-                try:
-                    value: Any = dict(frame.locals())["self"]
-                    for part in name.split("."):
-                        value = value.attr(part)
-                    return str(value.string(4096))
-                except (GdbextError, KeyError, AttributeError) as e:
-                    log.passed_over(e)
-                    continue
-    return ""
 
 
 def locked_descriptor(view: ProcessView, thread: ThreadView) -> int | None:

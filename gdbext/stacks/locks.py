@@ -12,15 +12,16 @@ from typing import Any, Mapping
 
 from .. import log
 from ..access.snapshot import CoreFileTarget
-from ..cpython import child_waits, gil, lock_objects
+from ..cpython import gil, lock_objects
 from ..cpython.poll_loops import Poll
+from ..cpython.primitive_states import held
 from ..cpython.runtime import Runtime
 from ..errors import FaultError, GdbextError
 from ..primitives.table import LIBRARY, RINGS
 from . import forks, gil_waits, import_lock, ipc_locks, musl_locks, native_waits, polls, process_pools, ray_actors, sqlite_locks
 from .ending import shutdown_edge
-from .givers import may_end, waits_for
-from .holders import BY_SOURCE, WITH, Holders
+from .givers import Givers
+from .holders import WITH, Holders
 from .io_locks import buffered_owner
 from .pools import Pools, loop_of, task_behind
 from .python_waits import ORPHANED, awaited_futures, edge_of, import_owner, last_part, number, outer_place, path_of, text
@@ -30,7 +31,6 @@ from .threads import ProcessView, ThreadView
 from .waits import Edge
 
 _ACQUIRES = re.compile(r"PyThread_acquire_lock|_?PyMutex_Lock")
-_BATON = re.compile(r"FileBaton\.")
 NAMING = 4  # innermost frames that may give a lock its name
 
 
@@ -45,7 +45,7 @@ class Finder:
         self.reachable = Reachable(self.references, [th for th in view.threads if not th.idle])
         self.holders = Holders(list(view.threads))
         self.pools = Pools(view.threads)
-        self._free: dict[tuple[int, str], tuple[list[ThreadView], list[ThreadView]]] = {}
+        self.givers = Givers(self.reachable, self.holders, self.node, LIBRARY)
         self._locks: dict[Reach, list[tuple[str, Any, Any]]] = {}
         self._ended: dict[Reach, dict[int, str]] = {}  # threads that have ended, by address
         self._by_futex: dict[int, tuple[str, Any]] | None = None
@@ -83,14 +83,16 @@ class Finder:
             edge = edge or import_lock.edge_of(self.view, thread, thread.py, futex)
             if edge is not None:
                 return edge
+        wait = find_wait(thread.python)
+        if wait is not None and "path" in wait.row.state:
+            return self._lock_file(thread, held(wait.object, wait.row.state["path"])) if self.view.live else None
         if thread.tid in self.loops:
             known = self._ipc_lock(thread, futex) if self.view.live else None
             return known or self._poll(thread, self.loops[thread.tid])
-        wait = find_wait(thread.python)
         pids = self.pools.awaited(thread) if wait is None else []
         if pids:
             return Edge(self.node(thread), f"a result of one of {len(pids)} worker processes", "Job", pids=pids)
-        semantic = self._built(thread, wait) if wait is not None else self._child(thread)
+        semantic = self._built(thread, wait) if wait is not None else ray_actors.edge_of(self.node(thread), thread.python)
         if thread is self.view.main and semantic is None:
             semantic = shutdown_edge(self.view.name, thread, self.view.threads)
         if semantic is None and self.view.live:
@@ -152,11 +154,6 @@ class Finder:
             edge.lock, edge.shared = "the lock of a SQLite database", ("sqlite", self.view.pid)
             edge.polls = edge.in_one_call = True
             return edge
-        path = ipc_locks.polled_lock_file(thread)
-        if path:
-            edge.lock, edge.polls = f"the file {path}", True
-            edge.shared = ("baton" if thread.has(_BATON) else "path", self.target.root() + path)
-            return edge
         descriptor = ipc_locks.locked_descriptor(self.view, thread)
         if descriptor is None:
             return None
@@ -167,6 +164,11 @@ class Finder:
             return None  # a core, or the call has ended
         edge.shared = ("path", path)
         return edge
+
+    def _lock_file(self, thread: ThreadView, path: str) -> Edge:
+        """The edge of a thread that asks over and over whether a file is gone."""
+        shared = ("baton", self.target.root() + path)
+        return Edge(self.node(thread), f"the file {path}", "Lock", where=str(thread.top or ""), shared=shared, polls=True)
 
     # ---- Python's locks --------------------------------------------------------------------------------------------
     def _python_lock(self, thread: ThreadView, rt: Runtime, futex: int) -> Edge | None:
@@ -229,7 +231,7 @@ class Finder:
                     if obj.type.builtin_name in RINGS and self.target.u64(obj.address + 16) == futex:
                         what, where = f"an item of the {obj.type_name} {path}", outer_place(thread.python, frame)
                         edge = Edge(self.node(thread), what, "Queue", how="get", address=obj.address, where=where)
-                        self._offer(edge, thread)
+                        self.givers.offer(edge, thread)
                         edge.ended = self._ended_threads(thread)
                         return edge
                 except GdbextError as e:
@@ -293,20 +295,11 @@ class Finder:
 
     def _holder_of(self, edge: Edge, address: int, waiter: ThreadView) -> Edge:
         """Sets the owner of a plain Lock: the thread with a frame inside its `with`, or between its acquire and its release."""
-        for how in (WITH, BY_SOURCE):
-            found = self.holders.of(how, address)
-            others = [f for f in found if f[0] is not waiter] or found
-            if len(others) == 1:
-                edge.owner, edge.how, edge.note = self.node(others[0][0]), how, f"held in {others[0][1]}"
-                return edge
-            if others:
-                edge.candidates = [self.node(t) for t, _ in others]
-                edge.note = "one of them holds it: " + "; ".join(w for _, w in others[:4])
-                return edge
+        if self.holders.set_owner(edge, waiter, self.node):
+            return edge
         able = self.reachable.agents_of(address, lambda th: th is waiter)
         if able:
-            name = self.view.name
-            edge.candidates = [(name, th.tid) for th in able]
+            edge.candidates = [self.node(th) for th in able]
             edge.note = (
                 "a plain Lock keeps no owner, and no frame is inside its with or between acquire and release: one that can reach "
                 "it took it, or it was locked when this process was forked, or by a thread that has ended"
@@ -317,13 +310,6 @@ class Finder:
                 + ORPHANED
             )
         return edge
-
-    def _child(self, thread: ThreadView) -> Edge | None:
-        wait = child_waits.find(thread.python)
-        if wait is None:
-            return ray_actors.edge_of(self.node(thread), thread.python)
-        what, where = child_waits.end_of(wait.object), outer_place(thread.python, wait.frame, child_waits.INSIDE)
-        return Edge(self.node(thread), what, "Process", address=wait.object.address, where=where, limit=wait.limit, pid=wait.pid)
 
     # ---- what is built of locks --------------------------------------------------------------------------------------
     def _built(self, thread: ThreadView, wait: Any) -> Edge:
@@ -341,18 +327,18 @@ class Finder:
         many = awaited_futures(thread.python) if wait.kind == "Event" else None
         if many is not None:
             return self._futures(Edge(node, "", "Future", where=where, limit=wait.limit), *many)
-        job = process_pools.edge(node, thread.python, wait.limit, self.view.by_ident)
+        job = process_pools.edge(node, wait, where, self.view.by_ident) if wait.kind == "Job" else None
         if job is not None:
             return job
+        if wait.kind == "Process":
+            return edge_of(node, wait, "", where)
         own = [f for f in thread.python[:8] if not path_of(f).endswith(LIBRARY)]
         name = next(filter(None, (self.references.name_of(f, me.address) for f in own)), "")
         edge = edge_of(node, wait, name or hex(me.address), where)
         edge.named = bool(name)
-        if wait.kind == "Semaphore":
-            return self._semaphore(edge, me.address, thread)
         if wait.kind == "Future" and self._in_a_pool(edge):
             return edge
-        self._offer(edge, thread)
+        self.givers.set(edge, wait.row, thread)
         edge.ended = self._ended_threads(thread)
         return edge
 
@@ -409,27 +395,6 @@ class Finder:
         except GdbextError as e:
             log.passed_over(e)
             return False
-
-    def _semaphore(self, edge: Edge, address: int, waiter: ThreadView) -> Edge:
-        found = [agent for agent, _ in self.holders.of(WITH, address)]
-        found = [th for th in found if th is not waiter] or found
-        if len(found) == 1:
-            edge.owner, edge.how = self.node(found[0]), WITH
-            others = self.reachable.agents_of(address, lambda th: th in (waiter, found[0]) or waits_for(th, address, LIBRARY))
-            edge.doubted = bool(others)  # one of them may have another permit, and give it back
-        else:
-            edge.candidates = [self.node(th) for th in found]
-        if not found:
-            self._offer(edge, waiter)
-        return edge
-
-    def _offer(self, edge: Edge, waiter: ThreadView) -> None:
-        """Sets its candidates: the threads that can reach the object, are not idle helpers and do not wait for it themselves."""
-        key = edge.address, edge.how
-        if key not in self._free:  # asked once for all threads that wait for it
-            able = self.reachable.agents_of(edge.address, lambda th: waits_for(th, edge.address, LIBRARY))
-            self._free[key] = able, [th for th in able if not may_end(self.references, th.python, edge)]
-        edge.candidates, edge.bystanders = ([self.node(th) for th in ths if th is not waiter] for ths in self._free[key])
 
     def _join(self, node: Any, me: Any, where: str) -> Edge:
         edge = Edge(node, f"the end of thread {text(me, '_name')}", "Thread", address=me.address, where=where)

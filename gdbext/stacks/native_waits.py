@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ..cpython import gil
+from ..primitives.table import NATIVE
 from ..render import names
 from .python_waits import ORPHANED
 from .waits import Edge
@@ -24,23 +25,7 @@ MUTEX = re.compile(r"_*(pthread_mutex_(lock|timedlock|clocklock)|lll_lock_wait(_
 JOIN = re.compile(r"_*pthread_(timed|clock)?join")
 COND = re.compile(r"_*pthread_cond_(wait|timedwait|clockwait)")
 _RWLOCK = re.compile(r"_*pthread_rwlock_(?:timed|clock)?(rd|wr)lock")
-# functions in which a thread waits for what others do -> (kind of the edge, what it waits for)
-_KINDS = (
-    (re.compile(r"_*pthread_barrier_wait"), "barrier", "the others at the barrier at {:#x}"),
-    (re.compile(r"_*pthread_once(_slow)?$"), "once", "the initializer of the pthread_once at {:#x}"),
-    (re.compile(r"_*cxa_guard_acquire"), "guard", "the initializer of the C++ static whose guard is at {:#x}"),
-    (re.compile(r"_*(sem_wait|new_sem_wait)"), "semaphore", "the POSIX semaphore at {:#x}"),
-    (re.compile(r"(__)?sem(timed)?op$"), "native", "a System V semaphore"),
-    (re.compile(r"(__)?msg(rcv|snd)$"), "native", "a System V message queue"),
-    (re.compile(r"(__)?mq_(timed)?(receive|send)"), "native", "a POSIX message queue"),
-)
-_NOTES = {
-    "native": "any process that has it open may end that",
-    "barrier": "whoever has not come to it ends that",
-    "semaphore": "whoever posts it ends that",
-    "once": "it notes no owner",
-    "guard": "it notes no owner",
-}
+_KINDS = tuple((re.compile(row.function), row) for row in NATIVE)
 _UNTOLD = re.compile(
     r"_*(pthread_(spin_lock|rwlock_\w*lock|barrier_wait|once\w*)|cxa_guard_acquire|sem_(timed|clock)?wait|new_sem_wait)"
 )
@@ -127,13 +112,13 @@ def other(view: ProcessView, thread: ThreadView, futex: int) -> Edge | None:
     way = stands_in(thread, _RWLOCK)
     if way is not None and futex:
         return _rwlock(view, thread, futex, way.group(1) == "wr")
-    for pattern, kind, what in _KINDS:
-        if not stands_in(thread, pattern) or bool(futex) is (kind == "native"):
+    for pattern, row in _KINDS:
+        if not stands_in(thread, pattern) or bool(futex) is (row.kind == "native"):
             continue
-        edge = _edge(view, thread, kind, what.format(futex), futex)
-        able = _inside(view, thread, pattern, kind)
+        edge = _edge(view, thread, row.kind, row.what.format(futex), futex)
+        able = _inside(view, thread, pattern, row.kind)
         edge.candidates, edge.doubted = [(view.name, th.tid) for th in able], bool(able)
-        edge.note = _NOTES[kind] + ("; by their frames one of these may be in it" if able else "")
+        edge.note = row.note + ("; by their frames one of these may be in it" if able else "")
         return edge
     return None
 

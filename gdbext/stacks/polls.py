@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any, Callable, Sequence
 
 from .. import log
-from ..cpython.child_waits import end_of
 from ..cpython.poll_loops import Poll
 from ..cpython.poll_values import Ask
+from ..cpython.primitive_states import Wait, end_of, last_part, path_of
 from ..cpython.task_waits import Futures, is_task
 from ..errors import GdbextError
 from . import ipc_locks
 from .givers import may_end
-from .python_waits import Wait, edge_of, last_part, number, path_of, text
+from .python_waits import edge_of, number, text
 from .references import Reachable, References, references_of
 from .waits import Edge
 

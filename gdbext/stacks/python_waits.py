@@ -6,60 +6,22 @@ Which functions, objects and states these are is told by `primitives.table`.
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Sequence
 
 from .. import log
 from ..cpython import primitive_states
 from ..cpython.objects import Object
+from ..cpython.primitive_states import FRAMES as FRAMES
+from ..cpython.primitive_states import Wait, end_of, pid_of
+from ..cpython.primitive_states import find as find
+from ..cpython.primitive_states import last_part as last_part
+from ..cpython.primitive_states import path_of as path_of
 from ..errors import GdbextError
-from ..primitives.model import Primitive, Way
 from ..primitives.table import LIBRARY
 from .waits import Edge
 
 MAX_FUTURES = 1000  # that one call waits for
-FRAMES = 8  # innermost frames in which a wait of the library is looked for
 ORPHANED = "it was held when this process was forked, or the thread has ended without releasing it"
-
-
-class Wait(NamedTuple):
-    """A wait that frames show: the awaited `object`, the `row` and `way` of its primitive, the library's `frame` that waits;
-    `limit`: the wait has a time limit."""
-
-    row: Primitive
-    way: Way
-    object: Any
-    frame: Any
-    limit: bool = False
-
-    @property
-    def kind(self) -> str:
-        return self.row.kind
-
-
-def path_of(frame: Any) -> str:
-    """A frame's file with forward slashes."""
-    return str(frame.file).replace("\\", "/")
-
-
-def find(frames: Sequence[Any], library: tuple[str, ...] = LIBRARY) -> Wait | None:
-    """The outermost wait in the innermost `frames`, of a thread or, with asyncio's files, a suspended task; None where there is
-    none."""
-    best = None
-    if frames and last_part(str(frames[0].function)) == "__enter__":
-        return None  # it waits for the lock inside, and has not come to its wait
-    for frame in frames[:FRAMES]:
-        if not path_of(frame).endswith(library):
-            break
-        try:
-            own = dict(frame.locals())
-            me: Any = own.get("self")
-            row = primitive_states.row_of(me) if me is not None else None
-            way = row.way_of(path_of(frame), str(frame.function)) if row is not None else None
-            if row is not None and way is not None and (best is not None or not row.built):
-                best = Wait(row, way, me.attr(row.object) if row.object else me, frame, _limited(own))
-        except GdbextError as e:
-            log.passed_over(e)
-    return best
 
 
 def awaited_futures(frames: Sequence[Any]) -> tuple[list[Any], bool] | None:
@@ -76,17 +38,11 @@ def awaited_futures(frames: Sequence[Any]) -> tuple[list[Any], bool] | None:
     return None
 
 
-def _limited(own: dict[str, Any]) -> bool:
-    for name in ("timeout", "endtime"):
-        value = own.get(name)
-        if value is not None and not (isinstance(value, Object) and value.is_none()):
-            return True
-    return False
-
-
 def edge_of(node: Any, wait: Wait, name: str, where: str) -> Edge:
     """The `Edge` of any wait except for a thread's end or an import. `name`: by which a frame names the object."""
     me, row, way = wait.object, wait.row, wait.way
+    if row.kind == "Process":
+        return Edge(node, end_of(me), row.kind, address=me.address, where=where, limit=wait.limit, pid=pid_of(me))
     want = f"{way.want} the " if way.want else "the "
     what = want + ("asyncio." if row.is_async else "") + f"{me.type_name} {name}{primitive_states.in_words(me, row)}"
     found = Edge(node, what, row.kind, how=way.name if way.want else "", address=me.address, where=where, limit=wait.limit)
@@ -98,11 +54,6 @@ def outer_place(frames: Sequence[Any], otherwise: Any, library: tuple[str, ...] 
     """The innermost frame outside the library, as "function (file:line)"."""
     frame = next((f for f in frames if not path_of(f).endswith(library)), otherwise)
     return f"{frame.function} ({os.path.basename(frame.file)}:{frame.line})"
-
-
-def last_part(name: str) -> str:
-    """The last part of a dotted name."""
-    return name.rpartition(".")[2]
 
 
 def attribute(obj: Any, name: str) -> Any:

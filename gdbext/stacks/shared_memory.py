@@ -16,9 +16,9 @@ from ..access import namespaces
 from ..access.model import Mapping
 from ..access.procfs import read_or_empty, read_proc, state_of, task_ids
 from ..access.proctable import ProcTable
-from ..cpython.child_waits import pid_of
 from ..cpython.objects import Object
 from ..cpython.poll_values import kinds_of
+from ..cpython.primitive_states import pid_of
 from ..errors import GdbextError
 from ..observe.clocks import descendants, hidden_kin, how_ended
 from ..primitives.model import Guard

@@ -26,14 +26,8 @@ if TYPE_CHECKING:
     from ..stacks.snapshots import ProcessSnapshot
 
 LOCKS = (*table.LOCKS, "mutex", "rwlock")
-NATIVE = (
-    "condition",
-    "barrier",
-    "once",
-    "guard",
-    "semaphore",
-    "native",
-)  # waits in native code: of none is it known all that could end it
+# waits in native code: of none is it known all that could end it
+NATIVE = ("condition", *dict.fromkeys(row.kind for row in table.NATIVE))
 Node = Any
 
 

@@ -75,8 +75,7 @@ READERS: Dict[str, Reader] = {
     "locks taken in a function's text": Reader([("cpython.locks", "acquired", none_of_them)], []),
     "who could end a wait, by what it reaches": Reader([("stacks.givers", "may_end", always)], ["stacks/givers"]),
     "work without an effect": Reader([("observe.effects", "of_thread", nothing)], ["observe/effects"]),
-    "waits of library functions": Reader([("stacks.python_waits", "find", nothing)], ["stacks/python_waits"]),
-    "child processes": Reader([("cpython.child_waits", "find", nothing)], ["cpython/child_waits"]),
+    "waits of library functions": Reader([("cpython.primitive_states", "find", nothing)], ["cpython/primitive_states"]),
     "worker processes of pools": Reader([("stacks.process_pools", "edge", nothing)], ["stacks/process_pools"]),
     "the GIL": Reader([("stacks.gil_waits", "edge_of", nothing)], ["stacks/gil_waits"]),
     "import locks": Reader([("stacks.import_lock", "edge_of", nothing)], ["stacks/import_lock"]),
@@ -85,9 +84,7 @@ READERS: Dict[str, Reader] = {
     "locks of buffered files": Reader([("stacks.io_locks", "buffered_owner", nothing)], ["stacks/io_locks"]),
     "locks of SQLite": Reader([("stacks.sqlite_locks", "waits", never)], ["stacks/sqlite_locks"]),
     "semaphores of processes": Reader([("stacks.ipc_locks", "semaphore_at", nothing)], []),
-    "locked files": Reader(
-        [("stacks.ipc_locks", "polled_lock_file", nothing), ("stacks.ipc_locks", "locked_descriptor", nothing)], []
-    ),
+    "locked files": Reader([("stacks.ipc_locks", "locked_descriptor", nothing)], []),
     "owners in shared memory": Reader(
         [("stacks.shared_memory", "holders_of_semaphore", nothing), ("stacks.shared_memory", "owner_of_mutex", nothing)],
         ["stacks/shared_memory"],

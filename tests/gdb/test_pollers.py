@@ -54,3 +54,13 @@ def test_who_waits_for_one_that_works_accuses_nobody(python):
         _, said = look(python, case)
         assert said["verdict"] in ("busy", "unknown"), (case, said["verdict"], said["evidence"])
         assert not said["culprits"] or said["verdict"] == "busy", (case, said["culprits"])
+
+
+@pytest.mark.parametrize("kind", ["attribute", "poll", "async_flag"])
+@pytest.mark.parametrize("state", ["raises", "gives"])
+def test_who_asks_a_thread_child_or_task_is_at_work_while_it_gives(kind, state):
+    _, said = look(PYTHONS[0], (kind, state, "0.02"))
+    if state == "gives":
+        assert said["verdict"] in ("busy", "unknown") and (not said["culprits"] or said["verdict"] == "busy"), said
+    else:
+        assert said["verdict"] in ("unknown", "dead-thread", "crashed")[: 2 + (kind == "poll")], said

@@ -1,5 +1,6 @@
 """Each row of the table of primitives makes its hung and its well program: the wait is told, and its end is the giver."""
 
+import dataclasses
 import os
 
 import pytest
@@ -55,3 +56,25 @@ def test_each_row_makes_its_hung_and_its_well_program(python):
         truth, said = look(python, case)
         wrong = why_wrong(case, truth, said)
         assert not wrong, (wrong, case, said["verdict"], said["culprits"], said["evidence"], said["chains"])
+
+
+def asked(ask, state):
+    """The case of a loop that asks an object of the standard library by `ask`."""
+    found = (case for case in primitives.cases((state,)) if case.ask == ask and STANDARD.__contains__(case.needs))
+    return next(case for case in found if not case.is_async)
+
+
+@pytest.mark.parametrize("state", ["ended", "gives"])
+@pytest.mark.parametrize("ask", ["get", "get_nowait", "wait", "result"])
+def test_a_loop_that_asks_is_at_work_only_while_its_giver_lives(ask, state):
+    case = asked(ask, state)
+    truth, said = look(PYTHONS[0], case)
+    wrong = why_wrong(case, truth, said)
+    assert not wrong, (wrong, said["verdict"], said["culprits"], said["evidence"], said["chains"])
+
+
+@pytest.mark.parametrize("ask", ["get", "wait"])
+def test_a_signals_handler_may_give_what_no_thread_can(ask):
+    truth, said = look(PYTHONS[0], dataclasses.replace(asked(ask, "ended"), handled=True))
+    mine = [chain["end"]["state"] for chain in said["chains"] if chain["waiter"]["tid"] == truth["pid"]]
+    assert said["verdict"] == "unknown" and set(mine[:1]) <= {"ended", "unknown"}, (said["verdict"], said["chains"])

@@ -27,6 +27,7 @@ class Case:
     how: str = ""
     short: str = ""
     pauses: bool = False
+    handled: bool = False
     names: list = dataclasses.field(default_factory=list)
 
     @property

@@ -17,11 +17,11 @@ def test_each_function_that_is_switched_off_is_there():
 
 def test_a_reader_is_off_under_each_name_that_a_module_has_for_it():
     def off():
-        locks = importlib.import_module("gdbext.stacks.locks")
-        names = [name for name, value in vars(locks).items() if value is importlib.import_module("gdbext.stacks.givers").may_end]
-        before = [getattr(locks, name) for name in names]
+        polls = importlib.import_module("gdbext.stacks.polls")
+        names = [name for name, value in vars(polls).items() if value is importlib.import_module("gdbext.stacks.givers").may_end]
+        before = [getattr(polls, name) for name in names]
         ablation.switch_off("who could end a wait, by what it reaches")
-        return [len(names), all(getattr(locks, name) is not was for name, was in zip(names, before)), locks.may_end(1, 2)]
+        return [len(names), all(getattr(polls, name) is not was for name, was in zip(names, before)), polls.may_end(1, 2)]
 
     assert ablation.in_fork(off) == [1, True, True]
 

@@ -8,6 +8,7 @@ import pytest
 from gdbext.cpython import poll_calls
 from gdbext.primitives import table
 from gdbext.stacks.givers import may_end
+from gdbext.stacks.ipc_locks import shared_name
 from gdbext.stacks.python_waits import find, outer_place
 from gdbext.stacks.waits import Edge
 
@@ -32,6 +33,19 @@ def test_a_file_of_the_program_that_ends_like_a_librarys_is_its_own():
     library = SimpleNamespace(file="/usr/lib/python3.12/queue.py", function="Queue.get", line=171)
     assert outer_place([library, mine], library) == "Queue.get (jobs_queue.py:7)"
     assert find([mine]) is None
+
+
+def test_a_librarys_object_in_shared_memory_is_no_thread_that_waits():
+    def frame(file, held):
+        return SimpleNamespace(file=file, function="wait", line=1, locals=lambda: [("self", held)])
+
+    def held(kind, address):
+        return SimpleNamespace(type=SimpleNamespace(is_heap=True), type_name=kind, address=address)
+
+    event, runs = held("multiprocessing.synchronize.Event", 5), held("threading.Thread", 6)
+    frames = [frame("/lib/python3.12/multiprocessing/synchronize.py", event), frame("/lib/python3.12/threading.py", runs)]
+    said = shared_name(SimpleNamespace(name_of=lambda frame, address: ""), SimpleNamespace(python=frames), 7)
+    assert said == "the Event 0x5, shared between processes"
 
 
 class Made:

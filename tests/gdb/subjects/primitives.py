@@ -3,7 +3,8 @@
 A main thread, or the task that asyncio runs, waits at the primitive by `call`, or asks over and over by `ask`; "giver", a thread
 or a task, has the call that ends it, `give`. `state`: "sleeps" (an hour before it gives), "ended" (it has raised before), "gives"
 (at once, each time). `names`: how a class of this program around the primitive calls it and its methods, [] for none: a class
-around that class for the second name. `pauses`: the call that asks does so itself. Says {"pid", "giver": its tid, 0 for a task}.
+around that class for the second name. `pauses`: the call that asks does so itself. `handled`: a signal's handler gives too. Says
+{"pid", "giver": its tid, 0 for a task}.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import importlib
 import inspect
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -102,6 +104,8 @@ def lives():
     if CASE["state"] != "gives":
         thing = made()
         boxes.append(thing)
+    if CASE["handled"]:
+        signal.signal(signal.SIGTERM, lambda *_: code["gives"](thing))
     giver = threading.Thread(target=thread, name="giver", daemon=True)
     giver.start()
     began.wait()
