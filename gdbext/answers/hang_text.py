@@ -15,6 +15,12 @@ from .wait_tree import tree_lines
 SCREEN = 24  # lines of the short answer
 CULPRITS, EVIDENCE, NEXT, OTHERS = 3, 5, 3, 4  # lines of each part of it
 DRAWN = ("lock-cycle", "lock-held", "stopped", "starved", "dead-thread")  # whose evidence the tree of waits has
+PURPOSES = {
+    "kill -CONT": "lets it run on",
+    "pybt": "its Python stacks; stops nothing",
+    "llm-stacks": "all stacks",
+    "llm-locks": "who has which lock",
+}
 LOOKED = 8  # processes that a suggested command names
 
 
@@ -43,17 +49,21 @@ def _who(c: dict[str, Any], process: bool = True) -> str:
     """`TP0 (serve.py, 4242), thread worker 4250,`; a process without a label is called by its program. Without the `process`,
     the rest."""
     if not process:
-        return f"task {c['task']}" if c.get("task") else f"thread {c.get('name') or ''} {c.get('tid', '')}".replace("  ", " ")
+        return f"task '{c['task']}'" if c.get("task") else _thread(c)
     label, program, pid = str(c["label"]), c.get("program", ""), c["pid"]
     labelled = bool(label) and label != str(pid)
     inside = ", ".join(str(part) for part in (program if labelled and program != label else "", pid) if part)
     called = (label if labelled else program or "process") + (f" ({inside})" if inside else "")
     called += f" on {c['node']}" if c.get("node") else ""
     if c.get("task"):
-        return f"{called}, task {c['task']},"
+        return f"{called}, task '{c['task']}',"
     if c.get("tid") and c["tid"] != pid:
-        return f"{called}, thread {c.get('name') or ''} {c['tid']},".replace("  ", " ")
+        return f"{called}, {_thread(c)},"
     return called
+
+
+def _thread(c: dict[str, Any]) -> str:
+    return f"thread '{c['name']}' {c.get('tid', '')}" if c.get("name") else f"thread {c.get('tid', '')}"
 
 
 def next_steps(data: dict[str, Any]) -> list[str]:
@@ -67,9 +77,13 @@ def next_steps(data: dict[str, Any]) -> list[str]:
     hosts = dict.fromkeys(one["address"] for one in data["not_asked_at"])
     if hosts:
         found.append("llm-hang all " + " ".join(f"ssh:{host}" for host in list(hosts)[:LOOKED]))
-    if data["verdict"] == "unknown" and not found:
+    if not found and data["verdict"] not in QUIET:
         found += [f"{command} {' '.join(asked[:LOOKED])}".strip() for command in ("llm-stacks", "llm-locks")]
     return list(dict.fromkeys(found))
+
+
+def _purpose(step: str) -> str:
+    return next((f" ({text})" for word, text in PURPOSES.items() if word in step), "")
 
 
 def _ends(chains: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -114,7 +128,8 @@ def _after(data: dict[str, Any], style: Any, verbose: bool) -> list[str]:
         told = [escape(line) for line in told] + _http_lines(one["http"])
         lines += told if verbose else told[:EVIDENCE]
     if data["next"] and not quiet:
-        lines.append("next: " + "; ".join(style.name(step) for step in (data["next"] if verbose else data["next"][:NEXT])))
+        steps = data["next"] if verbose else data["next"][:NEXT]
+        lines.append("next: " + "; ".join(style.name(step) + _purpose(step) for step in steps))
     left = list(dict.fromkeys(name for v in data["verdicts"] for name in v["not_asked"]))
     if left:
         lines.append("not looked at: " + ", ".join(left if verbose else left[:LOOKED]) + (", …" if len(left) > LOOKED else ""))

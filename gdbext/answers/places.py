@@ -77,7 +77,7 @@ def name(place: dict[str, Any] | None, alone: bool = False) -> str:
     label = "" if alone else f"{place['program']} ({place['pid']})" if place.get("program") else str(place["label"])
     if place.get("task"):
         return f"{label} task {place['task']}".strip()
-    if not place.get("tid"):
+    if not place.get("tid") or label and place["tid"] == place["pid"] and place.get("name") == place.get("program"):
         return label or str(place["label"])
     called = place.get("name") or "thread"
     number = "" if place["tid"] == place["pid"] else f" {place['tid']}"

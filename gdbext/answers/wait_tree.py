@@ -66,7 +66,7 @@ class _Tree:
             root = self._new(None, ("ring", frozenset(keys)), "", self.roots)
             root["state"] = "ring"
             root["why"] = (
-                "each waits for the next, the last for the first" if len(links) > 1 else "it has itself what it waits for"
+                "each waits for the next, the last for the first" if len(links) > 1 else "it waits for what it has itself"
             )
             return [self._node(place, text, root) for place, text in links][0]
         above = self.nodes[keys[known]]
@@ -122,7 +122,7 @@ def _walk(nodes: Iterable[dict[str, Any]], stem: str = "", depth: int = 0) -> It
 def words(node: dict[str, Any], alone: bool = False) -> str:
     """A node's line without its name."""
     if node["waits_for"]:
-        alike = f" ({node['alike']} alike)" if node["alike"] > 1 else ""
+        alike = f" (and {node['alike'] - 1} more like it)" if node["alike"] > 1 else ""
         return f"waits for {shorten(node['waits_for'], MAX_TEXT)}{alike}"
     place, why = node["place"], "" if node["why"] == f"it is {node['state']}" else node["why"]
     if place is not None and place.get("tid"):  # evidence begins with its name

@@ -203,7 +203,7 @@ def test_the_plugin_of_pytest_prints_what_a_test_waits_for(tmp_path):
     text = "".join(said)
     assert "2 passed" in said[-1] and "test_quick has run" not in text, text
     assert (
-        "it has itself what it waits for" in text
+        "it waits for what it has itself" in text
         and "waits for the Lock lock in" in text
         and "test_hangs (test_it.py:10)" in text
     ), text

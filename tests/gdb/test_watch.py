@@ -30,7 +30,7 @@ def test_a_hang_is_captured_with_a_report_and_snapshots(tmp_path):
         said = answer(f"llm-watch {pid} -after 0.5 -poll 0.1 -for 60 -max-bytes {64 << 20} -o {tmp_path} -json")
         assert said["captured"] and said["verdict"] == "lock-cycle" and {c["tid"] for c in said["culprits"]} == set(culprits)
         text = run(f"llm-watch {pid} -after 0.5 -poll 0.1 -for 60 -max-bytes 0 -o {tmp_path / 'again'}").to_text()
-        assert re.search(rf"^lock-cycle: .*\({pid}\), thread MainThread {pid}, thread one \d+$", text, re.M), text
+        assert re.search(rf"^lock-cycle: .*\({pid}\), thread 'MainThread' {pid}, thread 'one' \d+$", text, re.M), text
         assert "same place" in said["why"] and said["file"].startswith(str(tmp_path)) and said["pauses"][0]["pid"] == pid
         assert "lock-cycle" in open(said["file"]).read()
         shot = CoreFileTarget(said["snapshots"][0]["file"])

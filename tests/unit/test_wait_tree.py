@@ -67,8 +67,8 @@ def test_those_that_wait_alike_are_folded_and_the_culprit_is_marked():
     assert [node["culprit"] for node, _ in nodes_of(roots)] == [True, False, False]
     assert tree_lines(roots, PLAIN) == [
         "  t3 3 sleeps",
-        "  └ t2 2 waits for what t3 has (4 alike)",
-        "    └ t1 1 waits for what t2 has (4 alike)",
+        "  └ t2 2 waits for what t3 has (and 3 more like it)",
+        "    └ t1 1 waits for what t2 has (and 3 more like it)",
     ]
 
 
