@@ -266,7 +266,7 @@ class HardwareBreakpoint:
     def is_of(self, event: Any) -> bool:
         """Whether a stop that gdb reports may be one at this one."""
         if isinstance(self.by, kernel_events.Event):
-            return getattr(event, "stop_signal", "") == kernel_events.NAME
+            return kernel_events.is_hit(event)
         return self.by in getattr(event, "breakpoints", ())
 
     @property

@@ -89,6 +89,11 @@ def can_be(number: int, pid: int, tids: list[int]) -> bool:
     return caught and perf_breakpoints.leaves_signal_alone(pid, tids)
 
 
+def is_hit(event: Any) -> bool:
+    """Whether a stop that gdb reports is one at an event. gdb reports a `catch signal` as a signal."""
+    return bool(_events) and getattr(event, "stop_signal", "") == NAME
+
+
 def catch(text: str) -> gdb.Breakpoint | None:
     """A `catch signal` in gdb's list, under a name, at which events may be; None where this gdb or machine has none. A front end
     would show it as the user's."""

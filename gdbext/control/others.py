@@ -14,7 +14,7 @@ import gdb
 
 from ..access import live_gdb
 from ..access.background import background_thread
-from . import attached_processes
+from . import attached_processes, kernel_events
 from .events import listen
 from .gdb_state import is_quiet
 
@@ -23,7 +23,7 @@ _held: set[int] = set()  # inferiors that are still where a breakpoint stopped t
 
 
 def _on_stop(event: Any) -> None:
-    if isinstance(event, gdb.BreakpointEvent) and not is_quiet():
+    if (isinstance(event, gdb.BreakpointEvent) or kernel_events.is_hit(event)) and not is_quiet():
         _held.add(gdb.selected_inferior().num)
 
 
