@@ -21,7 +21,7 @@ from .processes import ProcessRef
 from .rank import Rank
 from .registry import SPECS
 
-SCHEMA = "llm-kv-tables/1"
+SCHEMA = "llm-kv-tables/2"
 READINGS, INTERVAL = 6, 0.4  # of each process
 TEXT = 500  # characters of a reason
 

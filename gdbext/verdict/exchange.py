@@ -1,12 +1,11 @@
-"""The facts of one machine as JSON, and facts made again from the JSON of several machines, for one judge over all of them.
+"""The facts of one machine as JSON (render/records.py), and facts made again from the JSON of several machines, for one judge
+over all of them.
 
-A value is plain JSON, or an object with one key that names its type: `t` a tuple, `s` a set, `d` a dict as pairs, `c` an object
-of a class in `CLASSES` with its members. The sources of the facts are not sent: no memory, no copy, no token. Idle threads that
-no wait names are left out."""
+The sources of the facts are not sent: no memory, no copy, no token. Idle threads that no wait names are left out."""
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any, Callable, Iterable, Sequence
 
 from ..engines import sightings
@@ -14,6 +13,7 @@ from ..engines.shm_rings import Ring
 from ..errors import GdbextError
 from ..observe.families import Outsider
 from ..observe.system_calls import Call, Source
+from ..render.records import DAMAGE, Codec, Reading
 from ..requests.instances import Side
 from ..requests.model import Counter, Place, Tracked
 from ..stacks.async_waits import LoopState, TaskState
@@ -24,19 +24,30 @@ from .closed import acts
 from .facts import Facts, ProcessState, ThreadState
 
 SCHEMA = "llm-observed/1"
-CLASSES: dict[str, Any] = {
-    cls.__name__: cls
-    for cls in (ProcessState, ThreadState, Edge, TaskState, LoopState, Counter, Ring, Count, Call, Source, Frame, Side)
+FRAMES = 64  # of a stack
+
+
+def _sent(value: Any) -> Any:
+    """What is sent of an object: frames of any kind without what they were read from, looks by their names."""
+    if hasattr(value, "function") and hasattr(value, "file") and not isinstance(value, Frame):
+        return Frame("python", value.function or "", value.file or "", value.line)
+    if isinstance(value, Tracked):
+        return replace(value, hops=[(sightings.Look(look.label, look.pid, look.role), one) for look, one in value.hops])
+    return replace(value, frames=list(value.frames)[:FRAMES]) if isinstance(value, ThreadState) else value
+
+
+CODEC = Codec(
+    (ProcessState, ThreadState, Edge, TaskState, LoopState, Counter, Ring, Count, Call, Source, Frame, Side)
     + (sightings.Look, sightings.Sighting, sightings.Keeper, sightings.Transfer, sightings.Connector, Tracked, Place)
-    + (sightings.InStep, sightings.Start, sightings.Offload, sightings.Exchange, Outsider)
-}
-LEFT = {  # members that stay where they were read
-    "ProcessState": {"rank", "snapshot", "view", "window", "partial", "requests"},
-    "TaskState": {"key"},
-    "Keeper": {"sample"},
-    "Sighting": {"sampling", "request"},
-}
-TEXT, ITEMS, FRAMES = 2000, 20_000, 64  # characters of a text, members of a list, frames of a stack
+    + (sightings.InStep, sightings.Start, sightings.Offload, sightings.Exchange, Outsider),
+    left={  # members that stay where they were read
+        "ProcessState": {"rank", "snapshot", "view", "window", "partial", "requests"},
+        "TaskState": {"key"},
+        "Keeper": {"sample"},
+        "Sighting": {"sampling", "request"},
+    },
+    becomes=_sent,
+)
 MACHINE = 32  # bits: pids of the machine with number N begin at N << MACHINE
 
 
@@ -51,7 +62,7 @@ def facts_data(seen: Sequence[ProcessState], sides: Sequence[Side], host: str, v
         left = [t for t in f.threads if t.node not in sent]
         resting += len(left)
         alone = sum(acts(facts, f, t) for t in left)
-        processes.append(_encoded(replace(f, threads=kept, left_out=len(left), unsent=alone)))
+        processes.append(CODEC.data(replace(f, threads=kept, left_out=len(left), unsent=alone)))
     return {
         **sides_data(sides, host, version),
         "processes": processes,
@@ -63,75 +74,26 @@ def facts_data(seen: Sequence[ProcessState], sides: Sequence[Side], host: str, v
 
 def sides_data(sides: Sequence[Side], host: str, version: str) -> dict[str, Any]:
     """The engine instances of this machine with their requests, without facts of threads."""
-    known = [_encoded(side) for side in sides]
+    known = [CODEC.data(side) for side in sides]
     return {"schema": SCHEMA, "version": version, "host": host, "processes": [], "sides": known}
 
 
-def _encoded(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    if isinstance(value, str):
-        return value[:TEXT]
-    if isinstance(value, tuple):
-        return {"t": [_encoded(one) for one in value[:ITEMS]]}
-    if isinstance(value, (set, frozenset)):
-        return {"s": [_encoded(one) for one in sorted(value, key=repr)[:ITEMS]]}
-    if isinstance(value, dict):
-        return {"d": [[_encoded(k), _encoded(v)] for k, v in list(value.items())[:ITEMS]]}
-    if isinstance(value, list):
-        return [_encoded(one) for one in value[:ITEMS]]
-    name = type(value).__name__
-    if hasattr(value, "function") and hasattr(value, "file"):
-        frame = value if isinstance(value, Frame) else Frame("python", value.function or "", value.file or "", value.line)
-        return {"c": "Frame", **{key: _encoded(getattr(frame, key)) for key in Frame.__slots__}}
-    if CLASSES.get(name) is not type(value):
-        return None
-    members = dict(vars(value))
-    if name == "Tracked":
-        members["hops"] = [[sightings.Look(look.label, look.pid, look.role), sighting] for look, sighting in value.hops]
-    if name == "ThreadState":
-        members["frames"] = list(value.frames)[:FRAMES]
-    return {"c": name, **{k: _encoded(v) for k, v in members.items() if k not in LEFT.get(name, ())}}
-
-
 # ---- in --------------------------------------------------------------------------------------------------------------------
-class _Decoder:
+class _Decoder(Reading):
     """Makes one machine's facts from JSON. `number`: the machine's; `called`: {name of a process there: its name among all
     machines}."""
 
     def __init__(self, number: int, called: dict[str, str]) -> None:
+        super().__init__(CODEC)
         self.number, self.called = number, called
 
-    def value(self, data: Any) -> Any:
-        if isinstance(data, list):
-            return [self.value(one) for one in data]
-        if not isinstance(data, dict):
-            return data
-        if "c" in data:
-            return self.object(data)
-        kind, members = next(iter(data.items()), ("", []))
-        if kind == "t":
-            found = tuple(self.value(one) for one in members)
-            return (self.called.get(found[0], found[0]), *found[1:]) if found and isinstance(found[0], str) else found
-        if kind == "s":
-            return {self.value(one) for one in members}
-        return {self.value(key): self.value(one) for key, one in members} if kind == "d" else None
+    def tuple(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (self.called.get(found[0], found[0]), *found[1:]) if found and isinstance(found[0], str) else found
 
-    def object(self, data: dict[str, Any]) -> Any:
-        cls: Any = CLASSES[data["c"]]
-        known = {field.name for field in fields(cls)} if is_dataclass(cls) else None
-        if known is not None:
-            members = {k: self.value(v) for k, v in data.items() if k != "c" and k in known}
-            made = cls(**members)
-        else:
-            made = object.__new__(cls)
-            for key, one in data.items():
-                if key != "c" and key.isidentifier() and not key.startswith("_"):
-                    setattr(made, key, self.value(one))
-        fix = _FIXES.get(data["c"])
+    def made(self, name: str, found: Any) -> None:
+        fix = _FIXES.get(name)
         if fix is not None:
-            fix(self, made)
-        return made
+            fix(self, found)
 
     def pid(self, pid: int) -> int:
         return self.number << MACHINE | pid if pid else 0
@@ -213,5 +175,5 @@ def machine_of(name: str, number: int, data: dict[str, Any], taken: Iterable[str
         for side in sides:
             side.name = f"{node}:{side.name}"
         return Machine(name, number, processes, sides, data)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as e:
+    except DAMAGE as e:
         raise GdbextError(f"its facts are damaged: {type(e).__name__} {e}") from None

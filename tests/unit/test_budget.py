@@ -55,7 +55,8 @@ GROWN = [
     ("observe", 35, "a base class of what takes samples; the guard against torn clocks"),
     ("primitives", 267, "the table of what threads wait on; its rows leave stacks, cpython and verdict"),
     ("render", 188, "one declaration of a field: JSON, table, merge, schema, documentation"),
-    ("verdict", 200, "one graph of waits; what a program is for: parked main threads; native waits by both ends; closed futexes"),
+    ("render", 152, "the one codec of dataclasses between machines, which left verdict and kvcache"),
+    ("verdict", 120, "one graph of waits; what a program is for: parked main threads; native waits by both ends; closed futexes"),
 ]
 FEW = 25  # lines by which a room may be over: a sentence, a parameter
 SLACK = 500

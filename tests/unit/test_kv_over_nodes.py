@@ -290,13 +290,15 @@ HARMS = {
     "members": lambda a: a["facts"].update(members=3),
     "label": lambda a: a["facts"]["members"][0].update(label=None),
     "rows": lambda a: a["facts"]["members"][0]["workers"][0]["tables"][0].update(rows=[5]),
-    "a long run": lambda a: a["facts"]["members"][0]["workers"][0]["tables"][0].update(slots=[0, 1 << 40]),
-    "a run of none": lambda a: a["facts"]["members"][0]["workers"][0]["tables"][0].update(slots=[0, 1 << 40, 0, -(1 << 40)]),
-    "half a run": lambda a: a["facts"]["members"][0]["workers"][0]["tables"][0].update(slots=[7]),
-    "a rule": lambda a: a["facts"]["members"][0]["workers"][0].update(faults=[["no-rule", "r", "x"]]),
-    "sizes": lambda a: a["facts"]["members"][0]["workers"][0].update(sizes=[[1, 2, 3]]),
+    "a long run": lambda a: a["facts"]["members"][0]["workers"][0]["tables"][0].update(slots={"r": [0, 1 << 40]}),
+    "a run of none": lambda a: a["facts"]["members"][0]["workers"][0]["tables"][0].update(
+        slots={"r": [0, 1 << 40, 0, -(1 << 40)]}
+    ),
+    "half a run": lambda a: a["facts"]["members"][0]["workers"][0]["tables"][0].update(slots={"r": [7]}),
+    "a rule": lambda a: a["facts"]["members"][0]["workers"][0].update(faults=[{"t": ["no-rule", "r", "x"]}]),
+    "sizes": lambda a: a["facts"]["members"][0]["workers"][0].update(sizes={"d": [[1, 2, 3]]}),
     "block size": lambda a: a["facts"]["members"][0]["workers"][0]["tables"][0].update(block_size=1 << 40),
-    "counts": lambda a: a["facts"]["members"][0]["workers"][0]["rows"][0].update(computed="many"),
+    "counts": lambda a: a["facts"]["members"][0]["workers"][0]["rows"]["d"][0][1].update(computed="many"),
 }
 
 

@@ -126,21 +126,6 @@ def test_a_worker_of_ray_rests_where_it_takes_its_next_task():
     assert said(call=timers, load=0.0, state="S").kind == "unknown"  # a method waits for what is not known
 
 
-def test_the_rest_of_an_engine_is_looked_at_for_what_is_open():
-    """Asked by its server's pid alone: the core may be stopped, or paused by its user."""
-    roles = enumerate(("frontend", "worker", "engine-core", "gone"), 1)
-    ranks = [Mock(pid=pid, role=role, label=role, zombie=role == "gone") for pid, role in roles]
-    for rank in ranks:
-        rank.kin = ranks
-
-    def added(kind, requests=("a",), pid=1):
-        first = SimpleNamespace(requests=list(requests), verdicts=[SimpleNamespace(kind=kind)])
-        return [one.pid for one in examine._others([ProcessRef.of_rank(ranks[pid - 1])], None, first)]
-
-    assert added("unknown") == [3, 2] and added("unknown", pid=3) == [1, 2]
-    assert added("unknown", ()) == added("lock-held") == []
-
-
 WORKS = {"moved": True, "advanced": True, "load": 0.2, "wanted": 0.2}
 PARKS = {
     "sleeps for good": {"call": Call("nanosleep", seconds=3600), "for_good": True, "native": SLEEP},
@@ -174,3 +159,31 @@ def test_who_serves_while_the_main_thread_is_parked_rests():
 def test_one_whose_result_is_awaited_may_work_in_vain():
     main = process("a", python("main"), role="", edge=Edge(node("a"), "the Event e", "Event", ("a", 7)))
     assert judge([add(main, 7, "worker", **WORKS)]).kind == "unknown"
+
+
+def test_the_rest_of_an_engine_is_looked_at_where_it_may_have_requests():
+    """Asked by its server's pid alone: the core may be stopped, or paused by its user."""
+    roles = enumerate(("frontend", "worker", "engine-core", "gone"), 1)
+    ranks = [Mock(pid=pid, role=role, label=role, zombie=role == "gone") for pid, role in roles]
+    for rank in ranks:
+        rank.kin = ranks
+
+    def added(kind, requests=("a",), pid=1):
+        first = SimpleNamespace(requests=list(requests), verdicts=[SimpleNamespace(kind=kind)])
+        return [one.pid for one in examine._others([ProcessRef.of_rank(ranks[pid - 1])], None, first)]
+
+    assert added("unknown") == [3, 2] and added("unknown", pid=3) == [1, 2]
+    assert added("unknown", ()) == added("lock-held") == []
+
+
+@pytest.mark.parametrize("owed", [None, [], ["r"]])
+def test_a_driver_that_waits_for_an_event_of_its_own_owes_no_request(owed):
+    """Its engine is known to owe nothing, or requests are open, or no engine is known."""
+    main = process("a", python("main"), role="frontend" if owed is not None else "", edge=Edge(node("a"), "the Event e", "Event"))
+    main.requests = (
+        None
+        if owed is None
+        else [SimpleNamespace(request_id=r, verdict="queued", exchange=None, evidence=[], at=None, paused=False) for r in owed]
+    )
+    add(main, 7, "worker", call=Call("read", [Source("pipe", "pipe:[7]", 7)]), python=False)
+    assert (judge([main]).kind == "idle") is (owed == [])

@@ -16,7 +16,8 @@ from .rings import rests
 
 SHOWN = 8
 _HELPERS = ("multiprocessing/resource_tracker.py", "multiprocessing/forkserver.py")
-POLLING = ("engine-core", "worker", "scheduler", "frontend")
+BEHIND = ("engine-core", "worker", "scheduler")  # the front end
+POLLING = (*BEHIND, "frontend")
 
 
 def idle(facts: Facts) -> Verdict | None:
@@ -54,12 +55,12 @@ def idle(facts: Facts) -> Verdict | None:
         found = outlook(facts, node)
         if known is not None and found.kind != "rests" and _loop_of(facts, node) is not None:
             continue  # a task of it asks for something else: its main one counts
-        if parked(facts, node) and any(serves(f) for f in facts if f is facts.process(node)):
+        if _stays(facts, node, known is not None):
             does = f"{name_of(facts, node)} is parked: its program is what its other threads and tasks do"
             evidence += [does] * (not step(facts, node).nodes)  # the thread of a loop is where its task is
             continue
         turns = known is not None and found.kind in ("ticks", "moves") and facts.task(found.culprit) is not None
-        if found.kind != "rests" and not turns and not (known is not None and _sleeps_through(facts, node)):
+        if found.kind != "rests" and not turns:
             return None
         does = "waits for input from outside" if found.kind == "rests" else "polls the clock, and has no work"
         evidence.append(f"{name_of(facts, node)} {does}" + (f": {found.way[-1]}" if found.way else ""))
@@ -76,11 +77,17 @@ def idle(facts: Facts) -> Verdict | None:
     return Verdict("idle", [], [*evidence, "nothing runs, and no thread waits for one that cannot come"])
 
 
-def _sleeps_through(facts: Facts, node: Node) -> bool:
-    """Whether a program's own main thread is in one long sleep. A thread that sleeps over and over may ask for something in
-    between."""
-    t = facts.thread(node)
-    return t is not None and t.still and not t.woke and sleeps(facts, node)
+def _stays(facts: Facts, node: Node, engine: bool) -> bool:
+    """Whether a main thread or task only keeps its program alive, which serves others, or is an engine that owes nothing: then it
+    may be in one long sleep, or wait for an event, too. One that sleeps over and over may ask for something in between."""
+    f, t, now = facts.process(node), facts.thread(node), step(facts, node)
+    if now.owned and now.edge is None and len(now.nodes) == 1:
+        return _stays(facts, now.nodes[0], engine)
+    event = now.edge is not None and now.edge.kind.endswith("Event") and not now.nodes
+    event = event and f is not None and f.role not in BEHIND
+    if engine and (event or t is not None and t.still and not t.woke and sleeps(facts, node)):
+        return True
+    return parked(facts, node) and (engine or f is not None and serves(f))
 
 
 def _helps(f: ProcessState) -> bool:

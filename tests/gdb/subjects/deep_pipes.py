@@ -1,5 +1,5 @@
-"""deep_pipes.py N: a process that reads a line of a child, which reads one of its own, N deep. The last one waits for a lock that it
-has itself. Each writes its pid and those of its descendants, as JSON, when all are where they stay."""
+"""deep_pipes.py N: a process that reads a line of a child, which reads one of its own, N deep. The last one waits for a lock
+that it has itself. Each writes its pid and those of its descendants, as JSON, when all are where they stay."""
 
 import json
 import os
