@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence, TypeVar
 from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import files, in_root, readers, text_copies
-from .model import DELETED, PAGE, Mapping, Module, NativeFrame, ReadLog, Thread
+from .model import DELETED, PAGE, Mapping, Module, NativeFrame, ReadLog, Registers, Thread
 from .unwind import Unwinder
 
 if TYPE_CHECKING:
     from .device_memory import DeviceMemory
-    from .model import Registers
     from .retry import Budget
 T = TypeVar("T")
 

@@ -6,14 +6,12 @@ Sources: DWARF 4 chapter 6.4, LSB "Exception Frames" (.eh_frame, .eh_frame_hdr),
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Tuple, Union
+from typing import Tuple, Union
 
 from .. import log
 from ..errors import GdbextError, NotFoundError
-from .elf import PT_GNU_EH_FRAME, Elf
+from .elf import PT_GNU_EH_FRAME, Data, Elf
 
-if TYPE_CHECKING:
-    from .elf import Data
 Operand = Union[int, bytes]
 Rule = Tuple[str, Operand]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from typing import TYPE_CHECKING, Any, Iterable
+from typing import Any, Iterable
 
 import gdb
 
@@ -15,13 +15,10 @@ from . import readers
 from .base import Target
 from .cfi import MASK
 from .cli_gdb import command
-from .model import Mapping, Thread
+from .model import Mapping, Registers, Thread
 from .proc import ProcTarget, list_threads
 from .procfs import parse_maps, read_maps
 from .unwind import NUMBERS, PC
-
-if TYPE_CHECKING:
-    from .model import Registers
 
 REGISTERS = {arch: names if PC[arch] in names else names + [PC[arch]] for arch, names in NUMBERS.items()}
 

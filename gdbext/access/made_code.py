@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from .. import log
 from ..errors import GdbextError
 from . import in_root, namespaces, procfs, readers
+from .model import Memory
 
 if TYPE_CHECKING:
     from .base import Target
-    from .model import Memory
 
 MOST_CODE = 1 << 20  # bytes of code that are read of a process
 MAX_BYTES, MAX_NAME = 16 << 20, 500

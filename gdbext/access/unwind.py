@@ -10,16 +10,14 @@ from __future__ import annotations
 import operator
 import os
 import struct
-from typing import TYPE_CHECKING, Callable, Dict, Optional, Tuple
+from typing import Callable, Dict, Optional, Tuple
 
 from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import made_code
 from .cfi import MASK, Cursor, Row, table_of
-from .model import Mapping, Module, NativeFrame
+from .model import Mapping, Memory, Module, NativeFrame, Registers
 
-if TYPE_CHECKING:
-    from .model import Memory, Registers
 Values = Dict[int, int]  # register values by DWARF number
 Place = Tuple[Optional[Module], str, Optional[Row]]  # known facts of a pc: the module, the function's name, its row
 

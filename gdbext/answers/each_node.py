@@ -68,7 +68,7 @@ def merged(
     partial, nodes = [], []
     for name, node, answer in sound(answers, {**fields.shape, "partial?": [str]}, failed, take):
         for f in fields.merging(SUM):
-            data[f.name] += answer[f.name]
+            data[f.name] += answer.get(f.name, 0)
         for f in fields.merging(JOIN, FAILURES):
             into = failed if f.merge == FAILURES else data[f.name]
             into += [{**one, "node": node} for one in answer.get(f.name, ())]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterator, Sequence
 
 from ..engines import nccl_ras, shm_files
 from ..render.text import escape
@@ -11,9 +11,6 @@ from ..verdict.kinds import DOES, MEANING, QUIET
 from .ends import ends_lines
 from .places import name
 from .wait_tree import tree_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 SCREEN = 24  # lines of the short answer
 CULPRITS, EVIDENCE, NEXT, OTHERS = 3, 5, 3, 4  # lines of each part of it

@@ -13,8 +13,11 @@ from ..heap import collector, growth
 from ..heap.growth import Look, Row
 from ..heap.listing import Census, Container
 from ..render import files, jsonline
+from ..render.fields import NUMBER, REAL, TEXT, Field, Fields
 from ..render.jsonline import Address
 from ..render.text import Style, escape, seconds, size, table
+from .each_node import FAILED
+from .places import PAUSE
 
 SHOWN, LISTED = 15, 200  # rows of text without -all; containers and instances in JSON
 
@@ -42,13 +45,12 @@ def heap_data(census: Census, collecting: float | None) -> dict[str, Any]:
 
 
 def _collector(state: collector.Collector) -> dict[str, Any]:
-    names = ("count", "threshold", "objects", "collections", "collected", "seconds", "last")
     return {
         "enabled": state.enabled,
         "collecting": state.collecting,
         "tid": state.tid,
         "generation": state.generation,
-        "generations": [{name: getattr(g, name) for name in names} for g in state.generations],
+        "generations": [GENERATION.data(g) for g in state.generations],
         "frozen": state.frozen,
         "full_pause_estimate": list(state.pause),
     }
@@ -132,6 +134,88 @@ def load_look(path: str) -> Look:
 
 
 # ---- text ------------------------------------------------------------------------------------------------------------
+def _holder(row: dict[str, Any], style: Style) -> str:
+    if row["owner"] is None:
+        return style.dim("nothing that is a root holds it")
+    return style.name(row["owner_shown"]) + (f"  ({row['owner_frame']})" if row["owner_frame"] else "")
+
+
+def _untracked(r: dict[str, Any], style: Style) -> str:
+    more = f"{r['untracked']} more, {size(r['untracked_bytes'])}, not tracked"
+    return style.dim(more if r["tracked"] and r["untracked"] else "")
+
+
+HELD = (
+    Field("owner", TEXT, "a path that pyprint takes"),
+    Field("owner_shown", TEXT, "the same for people", head="owner", draw=_holder),
+    Field("owner_frame", TEXT),
+)
+TYPE = Fields(
+    Field("type", str, head="type", draw=lambda r, style: style.name(r["type"])),
+    Field(
+        "count",
+        int,
+        "of those that the collector tracks; of a type without any, of those that tracked objects hold",
+        head="count",
+    ),
+    Field("bytes", int, "of the same", head="bytes", draw=lambda r, style: "~" * (not r["exact"]) + size(r["bytes"])),
+    Field("exact", bool, "`bytes` is the sum of sys.getsizeof"),
+    Field("tracked", int),
+    Field("untracked", int, "held and not tracked", head=" ", draw=_untracked),
+    Field("untracked_bytes", int),
+)
+LENGTH = Field("length", int, head="length")
+SIZES = (
+    Field("bytes", int, head="bytes", cell=size),
+    Field("retained", int, "with all that hangs on it alone", head="held in all", cell=size),
+)
+CONTAINER = Fields(Field("type", str, head="container"), LENGTH, *SIZES, *HELD, Field("address", str))
+INSTANCE = Fields(
+    Field("address", str, head="address", cell=lambda at: f"{int(at):#x}"), Field("type", str, head="type"), *SIZES, *HELD
+)
+WAY = Fields(*HELD, Field("holder", str, "the type of what holds it"))
+GROWTH = Fields(
+    Field("before", int, head="more", draw=lambda r, style: f"+{r['after'] - r['before']}"),
+    Field("after", int, head="length or count", draw=lambda r, style: f"{r['before']} -> {r['after']}"),
+    Field("bytes", int, "what hangs on it more", head="bytes", cell=lambda n: "+" + size(n)),
+    Field("type", str, head="type"),
+    *HELD,
+    Field("kind", str, "`container`: lengths; `type`: counts of objects that no container which grew explains"),
+    Field("address", TEXT),
+)
+GENERATION = Fields(
+    *(Field(name, int) for name in ("count", "threshold", "objects", "collections", "collected")),
+    Field("seconds", REAL, "of all its collections; before CPython 3.15 null"),
+    Field("last", REAL, "of the last one"),
+)
+COLLECTOR = Fields(
+    Field("enabled", bool),
+    Field("collecting", bool),
+    Field("tid", NUMBER, "the thread that collects now"),
+    Field("generation", NUMBER, "what it collects; null where that cannot be told"),
+    Field("generations", [GENERATION]),
+    Field("frozen", int),
+    Field("full_pause_estimate", [(int, float)], "least, most", "s"),
+    Field("collecting_seconds", REAL, "at least so long, by looks at the process; null where one alone saw it"),
+)
+ANSWER = Fields(
+    Field("objects", int),
+    Field("bytes", int, "of all objects found"),
+    Field("tracked", int, "how many the collector tracks"),
+    Field("types", [TYPE]),
+    Field("containers", [CONTAINER], f"the largest {LISTED}"),
+    Field("growth", [GROWTH], "with -diff or -watch, the largest first"),
+    Field("compared", Fields(Field("types", int), Field("containers", int)), "how many both walks have"),
+    Field("gc", COLLECTOR),
+    Field("instances", [INSTANCE], "with -type"),
+    Field("paths", [WAY], "with -path: who holds the object"),
+    Field("weakly", [WAY], "with -path: who knows it by a weak reference"),
+    Field("saved", str, "the file of -save"),
+    Field("pauses", [PAUSE], "of a process that was copied"),
+    Field("failed", [FAILED]),
+)
+
+
 def _cut(rows: Sequence[dict[str, Any]], every: bool) -> Sequence[dict[str, Any]]:
     return rows if every else rows[:SHOWN]
 
@@ -140,38 +224,19 @@ def _more(rows: Sequence[dict[str, Any]], every: bool, style: Style) -> str:
     return "" if every or len(rows) <= SHOWN else style.dim(f"\n… {len(rows) - SHOWN} more: -all")
 
 
-def _holder(row: dict[str, Any], style: Style) -> str:
-    if row["owner"] is None:
-        return style.dim("nothing that is a root holds it")
-    return style.name(row["owner_shown"]) + (f"  ({row['owner_frame']})" if row["owner_frame"] else "")
-
-
 def types_text(data: dict[str, Any], every: bool, style: Style) -> str:
     rows = sorted(data["types"], key=lambda r: -r["bytes"] - (r["untracked_bytes"] if r["tracked"] else 0))
-    cells = []
-    for r in _cut(rows, every):
-        more = f"{r['untracked']} more, {size(r['untracked_bytes'])}, not tracked" if r["tracked"] and r["untracked"] else ""
-        cells.append([style.name(r["type"]), str(r["count"]), ("" if r["exact"] else "~") + size(r["bytes"]), style.dim(more)])
-    return table(cells, ["type", "count", "bytes", ""], style, right=("count", "bytes")) + _more(rows, every, style)
+    return TYPE.table(_cut(rows, every), style) + _more(rows, every, style)
 
 
 def containers_text(data: dict[str, Any], every: bool, style: Style) -> str:
-    cells = [
-        [r["type"], str(r["length"]), size(r["bytes"]), size(r["retained"]), _holder(r, style)]
-        for r in _cut(data["containers"], every)
-    ]
-    head = ["container", "length", "bytes", "held in all", "owner"]
-    return table(cells, head, style, right=("length", "bytes", "held in all")) if cells else "no containers"
+    rows = _cut(data["containers"], every)
+    return CONTAINER.table(rows, style) if rows else "no containers"
 
 
 def instances_text(data: dict[str, Any], count: int, every: bool, style: Style) -> str:
     rows = data["instances"]
-    cells = [
-        [f"{int(r['address']):#x}", r["type"], size(r["bytes"]), size(r["retained"]), _holder(r, style)]
-        for r in _cut(rows, every)
-    ]
-    head = ["address", "type", "bytes", "held in all", "owner"]
-    return f"{count} objects\n" + table(cells, head, style, right=("bytes", "held in all")) + _more(rows, every, style)
+    return f"{count} objects\n" + INSTANCE.table(_cut(rows, every), style) + _more(rows, every, style)
 
 
 def paths_text(data: dict[str, Any], every: bool, style: Style) -> str:
@@ -192,12 +257,7 @@ def growth_text(data: dict[str, Any], every: bool, style: Style) -> str:
         return style.bad("nothing was compared: the earlier walk has no type and no container of this heap")
     if not rows:
         return f"nothing grew: {of['types']} types and {of['containers']} containers of both walks were compared"
-    cells = [
-        [f"+{r['after'] - r['before']}", f"{r['before']} -> {r['after']}", "+" + size(r["bytes"]), r["type"], _holder(r, style)]
-        for r in _cut(rows, every)
-    ]
-    head = ["more", "length or count", "bytes", "type", "owner"]
-    return table(cells, head, style, right=("more", "bytes")) + _more(rows, every, style)
+    return GROWTH.table(_cut(rows, every), style) + _more(rows, every, style)
 
 
 def totals_text(data: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..render.fields import JOIN, SUM, TEXT, Field, Fields, objects
+from ..render.fields import FAILURES, JOIN, SUM, TEXT, Field, Fields, objects
 from ..render.jsonline import Address
 from ..render.text import Style, escape
 from ..stacks.waits import Edge
@@ -118,31 +118,27 @@ ANSWER = Fields(
     Field("ranks_read", int, must=True, merge=SUM),
     Field("ranks_total", int, must=True, merge=SUM),
     Field("pauses", [PAUSE], must=True, merge=JOIN),
-    Field("failed", [each_node.FAILED], must=True),
+    Field("failed", [each_node.FAILED], must=True, merge=FAILURES),
 )
 
 
 def merged_edges(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
     """-> (the JSON of llm-locks of several machines, `node` in each place; why that is not all). An answer that is damaged is
     named in `failed`; `GdbextError` where none is left."""
-    lists, sums = ANSWER.merging(JOIN), ANSWER.merging(SUM)
-    found: dict[str, Any] = {**{one.name: [] for one in lists}, **{one.name: 0 for one in sums}, "failed": failed}
-    partial, hosts = [], 0
-    for name, node, answer in each_node.sound(answers, {**ANSWER.shape, "partial?": [str]}, failed):
+    names = {each_node.place_of(name): name for name, _ in answers}
+
+    def take(node: str, answer: Any) -> None:
         for at in objects(answer, ANSWER, (PLACE, UNTOLD)):
-            at.update(node=node, host=escape(name))
+            at.update(node=node, host=escape(names[node]))
         for at in answer.get("untold", ()):
             at.update(name=escape(at.get("name", "?")), function=escape(at["function"]))
         for cycle in answer["cycles"]:
             cycle["sentence"] = f"{node}: {escape(cycle['sentence'])}"
-        for one in lists:
-            found[one.name] += answer.get(one.name, [])
-        for one in sums:
-            found[one.name] += answer.get(one.name, 0)
-        failed += [{**one, "label": f"{name}: {one['label'] or one['pid']}"} for one in answer["failed"]]
-        partial += [f"{name}: {escape(reason)}" for reason in answer.get("partial", ())]
-        hosts += 1
-    return {**found, "hosts": hosts}, partial + [f"{f['label']}: {f['reason']}" for f in failed if f["pid"] is None]
+        for one in answer["failed"]:
+            one["label"] = f"{names[node]}: {one['label'] or one['pid']}"
+
+    found, partial = each_node.merged(ANSWER, answers, failed, lambda answer: {"processes": answer["ranks_read"]}, take)
+    return {**found, "hosts": len(found["nodes"])}, partial
 
 
 def merged_lines(data: dict[str, Any], style: Style) -> list[str]:

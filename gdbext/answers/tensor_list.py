@@ -8,6 +8,7 @@ from typing import Any, Callable
 from ..access import files as opened_files
 from ..errors import GdbextError
 from ..render import jsonline
+from ..render.fields import NUMBER, TEXT, Field, Fields
 from ..render.jsonline import Address
 from ..render.text import Style, escape, size, table
 from ..torch import arrays, census
@@ -30,23 +31,69 @@ SORTS = {
 }
 
 
-def row_of(found: Any) -> dict[str, Any]:
-    """The row of a tensor that the census found."""
-    t = found.tensor
-    return {
-        "address": Address(t.address),
-        "type": escape(t.type),
-        "shape": t.shape,
-        "dtype": "torch." + t.dtype.name,
-        "device": t.device,
-        "bytes": found.bytes,
-        "storage": Address(t.storage),
-        "storage_bytes": t.storage_bytes if found.holds_memory else 0,
-        "data_ptr": Address(t.data_ptr),
-        "owner": escape(found.owner.text) if found.owner else None,
-        "owner_shown": escape(found.owner.shown) if found.owner else None,
-        "owner_frame": escape(found.owner.note) if found.owner and found.owner.note else None,
-    }
+def _owner_text(row: dict[str, Any], style: Style) -> str:
+    if row["owner"] is None:
+        more = f"  (storage of {row['shares_with']})" if row["shares_with"] else ""
+        return style.name(f"{int(row['address']):#x}{more}")
+    return style.name(str(row["owner_shown"]) + (f"  ({row['owner_frame']})" if row["owner_frame"] else ""))
+
+
+def _owner(name: str) -> Callable[[Any], str | None]:
+    return lambda f: escape(getattr(f.owner, name)) if f.owner and getattr(f.owner, name) else None
+
+
+FOUND = Fields(  # of what the census found
+    Field("owner", TEXT, "a path to it", read=_owner("text"), head="owner", draw=_owner_text),
+    Field("type", str, read=lambda f: escape(f.tensor.type), head="type", cell=lambda t: "" if t == "Tensor" else t, spare=1),
+    Field(
+        "shape",
+        ([int], None),
+        read=lambda f: f.tensor.shape,
+        head="shape",
+        draw=lambda r, style: "?" if r["shape"] is None else str(list(r["shape"])),
+    ),
+    Field("dtype", str, read=lambda f: "torch." + f.tensor.dtype.name, head="dtype", cell=lambda t: t[6:], spare=3),
+    Field("device", str, read=lambda f: f.tensor.device, head="device", spare=2),
+    Field("bytes", int, head="bytes", cell=size),
+    Field("address", str, read=lambda f: Address(f.tensor.address)),
+    Field("storage", str, read=lambda f: Address(f.tensor.storage)),
+    Field("storage_bytes", NUMBER, read=lambda f: f.tensor.storage_bytes if f.holds_memory else 0),
+    Field("data_ptr", str, read=lambda f: Address(f.tensor.data_ptr)),
+    Field("owner_shown", TEXT, read=_owner("shown")),
+    Field("owner_frame", TEXT, read=_owner("note")),
+)
+ROW = Fields(
+    Field("rank", str, "with -nan of several processes", head="rank"),
+    *FOUND,
+    Field(
+        "nan", int, "how many, with -nan", head="nan", draw=lambda r, style: style.bad(f"{r['nan']} NaN") if "nan" in r else ""
+    ),
+    Field("shares_with", TEXT, "a tensor with the same storage, of one that no path leads to"),
+)
+SUM = (Field("tensors", int), Field("bytes", int, "each storage once"))
+ACROSS = Fields(
+    Field("label", str), *(Field(name, (str, list, int, float, None)) for name in "shape dtype nan inf min max mean hash".split())
+)
+GROUP = Fields(Field("shape", ([int], None)), Field("dtype", str), Field("device", str), *SUM)
+ANSWER = Fields(
+    Field("tensors", [ROW]),
+    Field("total_bytes", int, "each storage once"),
+    Field("devices", [Fields(Field("device", str), *SUM)]),
+    Field("owners", [Fields(Field("owner", TEXT, "the leading steps of paths"), *SUM)]),
+    Field("looked_at", int, "how many tensors' values were read, with -nan"),
+    Field("saved", str, "the file of -save"),
+    Field(
+        "diff", Fields(Field("groups", [GROUP]), Field("new", [ROW]), Field("gone", [ROW]), SUM[1]._replace(name="total_bytes"))
+    ),
+    Field("ok", (bool, None), "with -ranks: null: nothing could be compared"),
+    Field("ranks", [str], "with -ranks: labels of those that were compared with another"),
+    Field("compared", int, "with -ranks: how many parameters and buffers, on two ranks or more"),
+    Field("not_compared", [Fields(Field("label", str), Field("why", str))]),
+    Field(
+        "different", [Fields(Field("path", str), Field("odd", [str], "whose hash is not that of most"), Field("ranks", [ACROSS]))]
+    ),
+    Field("unseen", [Fields(Field("path", str), Field("ranks", [str]), Field("why", str))], "packed away, or not to be read"),
+)
 
 
 def group_of(owner: str) -> str:
@@ -124,7 +171,7 @@ def is_on(device: str, wanted: str) -> bool:
     return device == wanted or device.partition(":")[0] == wanted
 
 
-ROW = {  # the fields read from a row of a saved listing
+SAVED = {  # the fields read from a row of a saved listing
     "address": str,
     "shape": ([int], None),
     "dtype": str,
@@ -138,7 +185,7 @@ def load_listing(path: str) -> list[dict[str, Any]]:
     """The rows of a saved listing."""
     try:
         data = opened_files.json_of(opened_files.contents(os.path.expanduser(path), opened_files.JSON_SIZE), path)
-        jsonline.expect(data, {"tensors": [ROW]})
+        jsonline.expect(data, {"tensors": [SAVED]})
         for row in data["tensors"]:
             int(row["address"], 0)
         rows: list[dict[str, Any]] = data["tensors"]
@@ -154,31 +201,6 @@ def total(rows: list[dict[str, Any]]) -> int:
     return sum({r["storage"]: r.get("storage_bytes") or 0 for r in rows}.values())
 
 
-def _owner_text(row: dict[str, Any]) -> str:
-    if row["owner"] is None:
-        return f"{int(row['address']):#x}" + (f"  (storage of {row['shares_with']})" if row["shares_with"] else "")
-    return str(row["owner_shown"]) + (f"  ({row['owner_frame']})" if row["owner_frame"] else "")
-
-
-def cells_of(row: dict[str, Any], style: Style) -> list[str]:
-    """The cells of one row, under HEAD."""
-    shape = "?" if row["shape"] is None else str(list(row["shape"]))
-    nan = f"{row['nan']} NaN" if "nan" in row else ""
-    return [
-        style.name(_owner_text(row)),
-        row["type"] if row["type"] != "Tensor" else "",
-        shape,
-        row["dtype"][6:],
-        row["device"],
-        size(row["bytes"]),
-        style.bad(nan),
-    ]
-
-
-HEAD = ["owner", "type", "shape", "dtype", "device", "bytes", "nan"]
-SPARE = ("type", "device", "dtype")  # a narrow terminal goes without them
-
-
 def no_nan_text(looked_at: int, style: Style, where: str = "") -> str:
     """That no NaN was found among `looked_at` tensors."""
     if not looked_at:
@@ -191,7 +213,7 @@ def rows_text(rows: list[dict[str, Any]], every: bool, style: Style, looked_at: 
     shown = rows if every else rows[:SHOWN]
     if not shown:
         return "no tensors" if looked_at is None else no_nan_text(looked_at, style)
-    text = table([cells_of(r, style) for r in shown], HEAD, style, ("bytes",), SPARE)
+    text = ROW.table(shown, style)
     return text + (style.dim(f"\n… {len(rows) - len(shown)} more: -all") if len(shown) < len(rows) else "")
 
 
@@ -215,7 +237,7 @@ def difference_text(diff: dict[str, Any], every: bool, style: Style) -> str:
     )
     fresh = diff["new"] if every else diff["new"][:SHOWN]
     if fresh:
-        parts.append(style.title("new:") + "\n" + table([cells_of(r, style) for r in fresh], HEAD, style, ("bytes",), SPARE))
+        parts.append(style.title("new:") + "\n" + ROW.table(fresh, style))
     total = diff["total_bytes"]
     parts.append(f"{len(diff['new'])} new, {len(diff['gone'])} gone, {'-' if total < 0 else '+'}{size(abs(total))} in all")
     return "\n".join(parts)

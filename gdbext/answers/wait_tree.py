@@ -3,15 +3,12 @@ once. As JSON, as text and as an SVG graph."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterable, Iterator, Sequence
 
 from ..render import html
 from ..render.fields import Field, Fields
 from ..render.text import shorten
 from .places import PLACE, name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 SHOWN, MAX_TEXT = 12, 150  # lines of the tree, and characters of a text in it
 NODE = Fields(
@@ -82,7 +79,7 @@ class _Tree:
         if end.get("any_of"):
             several = [one for one in end["any_of"] if one["place"] is not None]
             self.listed |= {_key(one["place"]) for one in several}
-            why = "any of " + "; ".join(f"{name(one['place'])} {one['state']}".strip() for one in several)
+            why = end["why"][:7] + "; ".join(f"{name(one['place'])} {one['state']}".strip() for one in several)
         key = _key(end["place"]) if end["place"] is not None else (end["state"], why)
         found = self.nodes.get(key) or self._new(end["place"], key, "", self.roots)
         if not found["state"] and not found["waits_for"]:

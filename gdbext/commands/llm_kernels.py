@@ -10,8 +10,9 @@ from .. import log
 from ..access.base import Target
 from ..errors import GdbextError
 from ..kernels import catalogue as catalogues
+from ..render.fields import NUMBER, TEXT, Field, Fields
 from ..render.jsonline import Address
-from ..render.text import Style, escape, table
+from ..render.text import Style, escape
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 
@@ -43,6 +44,31 @@ def searched(
     return target, rows, entries, partial
 
 
+def _library(k: Any, style: Style) -> str:
+    return escape(os.path.basename(k["library"]) or k["module"] or "")
+
+
+def _sites(row: Any) -> list[dict[str, Any]]:
+    return [{"address": Address(p.address), "kind": p.kind, "name": escape(p.signature.text)} for p in row.sites]
+
+
+KERNEL = Fields(  # of a row of the catalogue that was found in the process
+    Field("name", str, read=lambda r: escape(r.name), head="kernel", draw=lambda k, style: style.name(k["name"])),
+    Field("role", str, read=lambda r: r.kernel.role, head="role"),
+    Field("backend", TEXT, read=lambda r: r.kernel.backend or None, head="backend"),
+    Field("where", str, "`host`, `device` or `driver`: what names it, and so where llm-break stops", head="where"),
+    Field("instances", NUMBER, "of its template", head="instances", cell=lambda n: str(n or "")),
+    Field("library", str, "its path", read=lambda r: escape(r.library), head="library", draw=_library),
+    Field("engine", TEXT, read=lambda r: r.engine or None),
+    Field("launch", (str, None), "how it is launched", read=lambda r: r.kernel.launch),
+    Field("releases", TEXT, "of the engine that have it", read=lambda r: r.kernel.releases or None),
+    Field("module", TEXT, "Python's, of a kernel that is compiled there", read=lambda r: escape(r.module) or None),
+    Field("locations", [Fields(Field("address", str), Field("kind", str), Field("name", str))], read=_sites),
+)
+ENTRY = Fields(Field("name", str), Field("address", str), Field("library", str))
+ANSWER = Fields(Field("kernels", [KERNEL]), Field("entries", [ENTRY], "the functions through which every launch goes"))
+
+
 class LlmKernels(Command):
     """List the attention and KV-cache kernels that a process has, and where one can stop at them.
 
@@ -61,6 +87,7 @@ class LlmKernels(Command):
     No symbol is loaded into gdb: the libraries' own tables are searched, a gigabyte takes a second or two."""
 
     name = "llm-kernels"
+    fields = ANSWER
     group = "kernels"
     operand = "[REGEX]"
     options = (Option("instances", help="each template instance with its address"),)
@@ -69,28 +96,10 @@ class LlmKernels(Command):
         pattern = compiled(args.operand_text) if args.operand_text else None
         _, rows, entries, partial = searched(session, args, pattern)
         data = {
-            "kernels": [row_data(r) for r in rows],
+            "kernels": [KERNEL.data(r) for r in rows],
             "entries": [{"name": n, "address": Address(a), "library": escape(path)} for n, a, path in entries],
         }
         return Answer(data, lambda style: listing(data, pattern is not None, args.instances, style), partial)
-
-
-def row_data(row: Any) -> dict[str, Any]:
-    """A row of the catalogue that was found in the process, as JSON."""
-    kernel = row.kernel
-    return {
-        "name": escape(row.name),
-        "library": escape(row.library),
-        "engine": row.engine or None,
-        "backend": kernel.backend or None,
-        "where": row.where,
-        "role": kernel.role,
-        "launch": kernel.launch,
-        "releases": kernel.releases or None,
-        "instances": row.instances,
-        "module": escape(row.module) or None,
-        "locations": [{"address": Address(p.address), "kind": p.kind, "name": escape(p.signature.text)} for p in row.sites],
-    }
 
 
 def listing(data: dict[str, Any], searched_for: bool, instances: bool, style: Style) -> str:
@@ -101,18 +110,7 @@ def listing(data: dict[str, Any], searched_for: bool, instances: bool, style: St
         else "no attention kernel that the catalogue knows is in its libraries"
     ]
     if data["kernels"]:
-        rows = [
-            [
-                style.name(k["name"]),
-                k["role"],
-                k["backend"] or "",
-                k["where"],
-                str(k["instances"] or ""),
-                os.path.basename(k["library"]) or k["module"] or "",
-            ]
-            for k in data["kernels"]
-        ]
-        lines = [table(rows, ["kernel", "role", "backend", "where", "instances", "library"], style, right=("instances",))]
+        lines = [KERNEL.table(data["kernels"], style)]
     for k in data["kernels"] if instances else ():
         lines += [f"  {style.address(hex(at['address']))} {at['kind']:<8} {at['name']}" for at in k["locations"]]
     seen = dict.fromkeys(f"{e['name']} ({os.path.basename(e['library'])})" for e in data["entries"])

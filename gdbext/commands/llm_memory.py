@@ -7,6 +7,7 @@ from typing import Any
 from .. import log
 from ..access.base import Target
 from ..access.retry import retry_reading
+from ..answers.each_node import FAILED
 from ..api.choosing import resolve_processes
 from ..cpython import runtime as runtimes
 from ..cpython.runtime import Runtime
@@ -14,6 +15,7 @@ from ..engines import kv_view
 from ..errors import GdbextError
 from ..heap import resident
 from ..render import files
+from ..render.fields import NUMBER, Field, Fields
 from ..render.text import Style, escape, size, table
 from ..session.command import Answer, Args, Command, Option
 from ..session.session import Session
@@ -31,6 +33,36 @@ OWNERS = {  # what a part of a GPU's reserved memory is called in text, and what
     "split": ("free pieces", "in segments with blocks in use: what fragmentation keeps; the largest is {}"),
     "free": ("free segments", "torch.cuda.empty_cache() releases them"),
 }
+WHAT = (
+    "`parameter`, `kv-cache`, `private-pool` or `private-pool-free`, `tensor`, `untracked` (no live Python tensor is in it), "
+    "`pending` (waits for an event), `split` (free, in a segment with blocks in use) or `free` (a free segment)"
+)
+COUNTERS = "device allocated_bytes allocated_peak_bytes reserved_bytes reserved_peak_bytes active_bytes requested_bytes"
+COUNTERS += " inactive_split_bytes allocations segments retries ooms"
+BLOCKS = Fields(
+    Field("owner", str, WHAT),
+    Field("pool", (list, None), "of a private pool: its id, two numbers"),
+    Field("bytes", int),
+    Field("blocks", int),
+)
+GPU = Fields(
+    Field("device", int),
+    Field("reserved_bytes", int),
+    Field("largest_split_bytes", int),
+    Field("parts", [BLOCKS], "add up to `reserved_bytes`"),
+)
+RANK = Fields(
+    Field("label", str),
+    Field("pid", NUMBER),
+    Field("rss", int, "", "bytes"),
+    Field("parts", [Fields(Field("what", str), Field("bytes", int))], "add up to `rss`"),
+    Field("gpu_tensor_bytes", int),
+    Field(
+        "cuda_allocator", [Fields(*(Field(name, NUMBER) for name in COUNTERS.split()))], "as torch.cuda.memory_stats() has them"
+    ),
+    Field("gpu_blocks", [GPU]),
+)
+ANSWER = Fields(Field("ranks", [RANK]), Field("failed", [FAILED]))
 
 
 class LlmMemory(Command):
@@ -70,6 +102,7 @@ class LlmMemory(Command):
     print(v.segment_plot(json.load(open('FILE'))))" > FILE.html"""
 
     name = "llm-memory"
+    fields = ANSWER
     tool = "memory"
     group = "tensors"
     operand = "[WHAT...]"

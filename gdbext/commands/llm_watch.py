@@ -38,8 +38,7 @@ class LlmWatch(Command):
       (gdb) llm-watch all -after 60 -o /var/tmp/hangs
       llm-watch: 4 processes are watched; ^C ends it
       TP0 has been in the same place for 60.12 s
-      collective: ranks wait in a collective for others that are not there
-      culprit: TP1 21470 MainThread
+      collective: TP1 (VLLM::Worker_TP1, 21470) has not come to a collective in which others wait, …
       …
       captured: /var/tmp/hangs/20261121-161502/report.html, 4 snapshots
 

@@ -59,6 +59,7 @@ class PyHeap(Command):
     name = "pyheap"
     copies = 2
     tool = "heap"
+    fields = listed.ANSWER
     group = "python"
     options = (
         Option("type", "str", "the instances of this type, and the holders of each", metavar="T"),

@@ -11,7 +11,7 @@ from ..api import choosing as selection
 from ..engines import rank_weights as weights
 from ..errors import GdbextError
 from ..render import files
-from ..render.text import Style, escape, table
+from ..render.text import Style, escape
 from ..session.command import Answer, Args, Command, Option
 from ..session.evaluation import all_frames
 from ..session.optional_packages import need
@@ -37,6 +37,7 @@ class PyTensors(Command):
     and are not listed; what no path leads to has none. A storage that several tensors share is counted once. -nan needs numpy."""
 
     name = "pytensors"
+    fields = listing.ANSWER
     group = "tensors"
     options = (
         Option("nan", help="those that hold a NaN: the first found, or all with -all and in JSON"),
@@ -76,7 +77,7 @@ class PyTensors(Command):
         census.name_owners(rt, found, all_frames(session, rt, args.on))
         rows = []
         for f in found:
-            row = listing.row_of(f)
+            row = listing.FOUND.data(f)
             if f.tensor.address in bad:
                 row["nan"] = bad[f.tensor.address]
             rows.append(row)
@@ -126,8 +127,7 @@ class PyTensors(Command):
         def text(style: Style) -> str:
             if not rows:
                 return listing.no_nan_text(looked_at, style, " on any rank")
-            cells = [[row["rank"], *listing.cells_of(row, style)] for row in rows]
-            return table(cells, ["rank", *listing.HEAD], style, ("bytes",), listing.SPARE)
+            return listing.ROW.table(rows, style)
 
         return Answer({"tensors": rows, "total_bytes": total, "looked_at": looked_at}, text, partial)
 

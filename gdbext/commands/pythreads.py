@@ -7,13 +7,69 @@ from typing import Any
 from ..cpython.runtime import Runtime
 from ..errors import GdbextError
 from ..observe import gil_samples
-from ..render.text import Style, escape, table
+from ..render.fields import NUMBER, REAL, Field, Fields
+from ..render.text import Style, escape
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import threads
 from ..stacks.ending import daemons
 
 MAX_SAMPLES = 100_000
+
+
+def _at(th: Any, style: Style) -> str:
+    line = f":{th['line']}" if th["line"] is not None else ""
+    return f"{th['function']} ({style.path(th['file'])}{line})" if th["function"] else "(no Python frame)"
+
+
+def _part(name: str) -> Any:
+    """Of a thread's samples those in which it had a state."""
+    return lambda th, style: f"{100 * th[name] // max(1, th['samples'])} %" if name in th else ""
+
+
+def _top(name: str, none: Any) -> Any:
+    return lambda view: getattr(view.python[0], name) if view.python else none
+
+
+THREAD = Fields(  # of a view
+    Field("tid", int, head="tid", draw=lambda th, style: str(th["tid"] or "?")),
+    Field(
+        "name", str, read=lambda v: escape(v.name), head="name", draw=lambda th, s: th["name"] + " (daemon)" * bool(th["daemon"])
+    ),
+    Field("gil", str, "`holds`, `waits`, `none`, `disabled`, `unknown`", head="GIL"),
+    Field("state", str, "as in /proc/PID/stat", read=lambda v: v.state or "?", head="state"),
+    Field("ident", int, "threading.get_ident()"),
+    Field("function", str, read=lambda v: escape(_top("function", "")(v))),
+    Field("file", str, read=lambda v: escape(_top("file", "")(v))),
+    Field("line", NUMBER, read=_top("line", None)),
+)
+ROW = Fields(
+    Field("here", bool, head=" ", draw=lambda th, style: ">" if th["tid"] == th["here"] else ""),
+    *(f for f in THREAD if f.head),
+    Field("held", str, head="held", draw=_part("held")),
+    Field("waited", str, head="waited", draw=_part("waited")),
+    Field("unknown", str, head="unknown", draw=_part("unknown")),
+    Field("at", str, head="at", draw=_at),
+)
+COUNTS = Fields(
+    Field("count", int), Field("seconds", REAL), Field("free", int, "without a holder"), Field("starved", [int], "tids")
+)
+ANSWER = Fields(
+    Field(
+        "threads",
+        [
+            Fields(
+                *THREAD,
+                Field("daemon", (bool, None)),
+                Field("held", int, "with -samples: samples in which it had the GIL"),
+                Field("waited", int, "with -samples"),
+                Field("unknown", int, "with -samples: it ran, and may have wanted the GIL"),
+            )
+        ],
+    ),
+    Field("holder", NUMBER, "tid"),
+    Field("samples", COUNTS, "with -samples"),
+)
 
 
 class PyThreads(Command):
@@ -29,6 +85,7 @@ class PyThreads(Command):
     -samples N samples a running process N times, without stopping it, and names the threads that wait and never get the GIL."""
 
     name = "pythreads"
+    fields = ANSWER
     group = "python"
     options = (
         Option("samples", "int", "sample a running process N times: threads that never get the GIL", 0, "N"),
@@ -45,7 +102,7 @@ class PyThreads(Command):
         views = [v for v in threads.read_threads(target, rt, partial, native=False, unmatched=True) if v.py is not None]
         partial += threads.reasons_of(views)
         daemon = daemons(rt)
-        found = [_thread(view, daemon) for view in views]
+        found = [{**THREAD.data(view), "daemon": daemon.get(view.ident)} for view in views]
         unknown = sum(th["gil"] == "unknown" for th in found)
         if unknown and target.pid is not None and not target.is_stopped:
             partial.append(f"{unknown} of {len(found)} threads moved in each sample: llm-snapshot's file shows what they want")
@@ -57,21 +114,6 @@ class PyThreads(Command):
             partial.append("sampled")
         here = session.tid(args.on)
         return Answer(data, lambda style: _text(data, here, style), partial)
-
-
-def _thread(view: Any, daemon: Any) -> dict[str, Any]:
-    top = view.python[0] if view.python else None
-    return {
-        "tid": view.tid,
-        "name": escape(view.name),
-        "gil": view.gil,
-        "state": view.state or "?",
-        "daemon": daemon.get(view.ident),
-        "ident": view.ident,
-        "function": escape(top.function) if top else "",
-        "file": escape(top.file) if top else "",
-        "line": top.line if top else None,
-    }
 
 
 def _sampled(rt: Runtime, args: Args, threads: Any) -> dict[str, Any]:
@@ -86,18 +128,8 @@ def _sampled(rt: Runtime, args: Args, threads: Any) -> dict[str, Any]:
 
 def _text(data: dict[str, Any], here: Any, style: Style) -> str:
     sampled = data.get("samples")
-    head = ["", "tid", "name", "GIL", "state"] + (["held", "waited", "unknown"] if sampled else []) + ["at"]
-    rows = []
-    for th in data["threads"]:
-        at = (
-            f"{th['function']} ({style.path(th['file'])}{':' + str(th['line']) if th['line'] is not None else ''})"
-            if th["function"]
-            else "(no Python frame)"
-        )
-        part = [f"{100 * th[k] // max(1, sampled['count'])} %" for k in ("held", "waited", "unknown")] if sampled else []
-        name = th["name"] + (" (daemon)" if th["daemon"] else "")
-        rows.append([">" if th["tid"] == here else "", str(th["tid"] or "?"), name, th["gil"], th["state"]] + part + [at])
-    lines = [table(rows, head, style)]
+    of = {"samples": sampled["count"] if sampled else 0, "here": here}
+    lines = [ROW.table([{**of, **th} for th in data["threads"]], style)]
     if sampled:
         names = {th["tid"]: th for th in data["threads"]}
         for tid in sampled["starved"]:

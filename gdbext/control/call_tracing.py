@@ -94,12 +94,12 @@ class CallTrace(Spoken):
         try:
             if counter:
                 self.before = rt.target.u32(stop.tstate + L[counter])
-                watch = WordWatchpoint(process, stop.tstate + L[counter], self.title, self.counted, size=4)
+                watch = WordWatchpoint(process, stop.tstate + L[counter], self.title, self.counted, size=4, catch=self.number)
             else:
                 key = next((key for key in ("tstate.current_frame", "tstate.frame") if key in L), None)
                 if key is None:
                     raise LayoutError("the layout of this Python's thread state names no word that changes with each call")
-                watch = WordWatchpoint(process, stop.tstate + L[key], self.title, self.switched)
+                watch = WordWatchpoint(process, stop.tstate + L[key], self.title, self.switched, catch=self.number)
         except BaseException:
             self.take_back()
             raise

@@ -130,6 +130,12 @@ def every_thread_runs() -> Iterator[None]:
                 gdb.execute(command("set scheduler-locking {}", locking), to_string=True)
 
 
+def handling(name: str) -> str:
+    """How gdb treats a signal, as the words that `handle NAME` takes."""
+    words = gdb.execute(command("info signals {}", name), to_string=True).splitlines()[-1].split()
+    return " ".join(w if said == "Yes" else "no" + w for w, said in zip(("stop", "print", "pass"), words[1:4]))
+
+
 class BlockSigint:
     """A `with` block that holds Ctrl-C back: while gdb waits for a process to stop, it would pass SIGINT on to that process and
     kill it."""

@@ -17,21 +17,21 @@ from typing import Any, Callable, TypeVar
 import gdb
 
 from .. import log
-from ..access import debug_registers, live_gdb, ptrace
+from ..access import debug_registers, live_gdb, perf_breakpoints, ptrace
 from ..access.cfi import table_of
-from ..access.proc import ProcTarget
 from ..cpython.codes import BytecodeLocation
 from ..cpython.frames import PyFrame
 from ..cpython.runtime import open_runtime
 from ..engines.sensitive_names import names_for
 from ..errors import FaultError, GdbextError, LayoutError
-from . import attached_processes, device_work, inferior_breakpoints, protection
+from . import attached_processes, device_work, inferior_breakpoints, kernel_events, protection
 from . import others as others  # hears of stops from now on
 from .events import listen
-from .gdb_state import FRONT_END
 from .protection import Protection
 from .quirks import urgency
 from .registers import JUMP, arguments, pthread, register
+from .spots import Register, Spot
+from .stop_memory import StopMemory
 
 T = TypeVar("T")
 Hit = Callable[[Any], bool]  # whether to stop, at a `StopContext` or the new value of a word
@@ -40,33 +40,6 @@ TWICE = 24  # bytes of machine code: the two loads of one fetch lie closer, thos
 DISPATCH = 40  # bytes of machine code: from the load of an instruction to the jump to its handler
 READ_ERRORS = (GdbextError, gdb.error, struct.error, UnicodeError)  # gdb.MemoryError is a gdb.error
 _HARDWARE = ("BP_HARDWARE_WATCHPOINT", "BP_READ_WATCHPOINT", "BP_ACCESS_WATCHPOINT", "BP_HARDWARE_BREAKPOINT")
-
-
-# Facts that stay the same while a process runs: its torch, the classes of vtables (in its libraries' files) and of tensors.
-LASTING = ("torch layout", "rtti", "tensor class", "pthread size")
-
-
-class StopMemory(ProcTarget):
-    """A process's memory while one of its threads is in a breakpoint's `stop()`: `epoch` ends with the next one."""
-
-    def __init__(self, pid: int, label: str = "") -> None:
-        super().__init__(pid, label)
-        self.count = 0
-        # Not `lasting`, which is the pid's: after an exec the process is another program, with a view of its own.
-        self._kept: dict[object, Any] = {}
-
-    def cached(self, key: object, make: Callable[[], T]) -> T:
-        """`make()` once per `epoch`. Values in `LASTING` are made only once: they would cost each stop tens of milliseconds."""
-        if (key[0] if isinstance(key, tuple) else key) not in LASTING:
-            return super().cached(key, make)
-        if key not in self._kept:
-            self._kept[key] = make()
-        kept: T = self._kept[key]
-        return kept
-
-    @property
-    def epoch(self) -> int:
-        return self.count
 
 
 class _Clock:
@@ -207,11 +180,19 @@ class Process:
             self.renewal = WordWatchpoint(self, self.rt.library.base, "gdb's registers after an exec", lambda stop: False)
 
     # ---- the current stop ----------------------------------------------------------------------------------------
-    def current_stop(self) -> StopContext | None:
-        """`StopContext` of the thread that gdb has selected, or None when it runs no Python."""
+    def current_stop(self, code: int | None = None) -> StopContext | None:
+        """`StopContext` of the thread that gdb has selected, or None when it runs no Python. `code`: the code object that it is
+        likely to run. Where it does not, its thread state is looked for anew: the one that is known may be a dead thread's, in
+        memory that is not used again yet."""
         self.invalidate()
-        thread, pc = gdb.selected_thread(), register("pc")
-        for tstate in self._tstates(pthread(self.view)):
+        of, thread, pc = pthread(self.view), gdb.selected_thread(), register("pc")
+        found = self._innermost(of, thread, pc)
+        if code and self.in_eval(pc) and (found is None or found.frame.raw.code != code) and self._states.pop(of, []):
+            found = self._innermost(of, thread, pc)
+        return found
+
+    def _innermost(self, of: int, thread: gdb.InferiorThread, pc: int) -> StopContext | None:
+        for tstate in self._tstates(of):
             step = next(iter(self.rt.dialect.walk(self.rt, tstate, limit=1)), None)
             if step is not None:
                 return StopContext(self, thread, pc, tstate, PyFrame(self.rt, step, 0))
@@ -256,19 +237,54 @@ class Process:
 
 
 # ---- the breakpoints themselves --------------------------------------------------------------------------------------
-class HardwareBreakpoint(gdb.Breakpoint):
+class HardwareBreakpoint:
     """A breakpoint that uses one debug register. `owner`: the name that the user knows it by; `hit(stop)` returns whether to
-    stop."""
+    stop. `catch`: the number of a `kernel_events.catch`; an event of the kernel's then takes the place of gdb's breakpoint
+    where it can."""
 
-    def __init__(self, process: Process, spec: str, kind: int, owner: str, wp_class: int = gdb.WP_WRITE) -> None:
+    def __init__(self, process: Process, spot: Spot, owner: str, catch: int = 0) -> None:
         process.need(1, owner)
-        process.protection.enter()
         self.process, self.owner, self.alive = process, owner, False
-        with live_gdb.selected(process.inferior):
-            super().__init__(spec, type=kind, wp_class=wp_class, internal=True)
-        self.silent = not FRONT_END
+        process.protection.enter()
+        self.by: Register | kernel_events.Event | None = self._event(spot, catch) if catch else None
+        if self.by is None:
+            with live_gdb.selected(process.inferior):
+                self.by = Register(self, *spot.register())
         self.alive = True
         process.hw_breakpoints.append(self)
+
+    def _event(self, spot: Spot, catch: int) -> kernel_events.Event | None:
+        process = self.process
+        if not kernel_events.can_be(process.pid, [t.tid for t in process.rt.threads()]):
+            return None
+        try:
+            return kernel_events.Event(process.pid, spot, catch, self.stop)
+        except (GdbextError, OSError, gdb.error) as e:
+            log.passed_over(e, "the kernel gives no event: a debug register of gdb's")
+            return None
+
+    def is_of(self, event: Any) -> bool:
+        """Whether a stop that gdb reports may be one at this one."""
+        if isinstance(self.by, kernel_events.Event):
+            return getattr(event, "stop_signal", "") == kernel_events.NAME
+        return self.by in getattr(event, "breakpoints", ())
+
+    @property
+    def number(self) -> int:
+        """gdb's, of the breakpoint for its register, or of the one in its list at which its events are."""
+        return self.by.number if self.by is not None else 0
+
+    def is_valid(self) -> bool:
+        return self.by is not None and bool(self.by.is_valid())
+
+    @property
+    def enabled(self) -> bool:
+        return self.by is not None and bool(self.by.enabled)
+
+    @enabled.setter
+    def enabled(self, yes: bool) -> None:
+        if self.by is not None:
+            self.by.enabled = yes
 
     def stop(self) -> bool:
         if not self.alive or gdb.selected_inferior().num != self.process.inferior.num:
@@ -298,24 +314,27 @@ class HardwareBreakpoint(gdb.Breakpoint):
         """Ends this breakpoint at once. gdb's own breakpoint is deleted at the next `sweep`, because stop() and events may not
         delete any. `disarm`: its register is freed at once."""
         self.alive = False
-        if disarm and self.is_valid():
-            self.enabled = False
+        if isinstance(self.by, kernel_events.Event):
+            self.by.delete()
+        elif self.by is not None:
+            if disarm and self.is_valid():
+                self.enabled = False
+            _dead.append(self.by)
         if self in self.process.hw_breakpoints:
             self.process.hw_breakpoints.remove(self)
-        _dead.append(self)
 
 
 class BytecodeWatchpoint(HardwareBreakpoint):
     """Stops as an instruction is about to run. `hit(stop)` is called once per pass."""
 
-    def __init__(self, process: Process, place: BytecodeLocation, owner: str, hit: Hit) -> None:
-        super().__init__(process, f"*(short *) {place.address:#x}", gdb.BP_WATCHPOINT, owner, wp_class=gdb.WP_ACCESS)
+    def __init__(self, process: Process, place: BytecodeLocation, owner: str, hit: Hit, catch: int = 0) -> None:
         self.place, self.hit = place, hit
         self._old = process.rt.minor.frame_objects
         self._last: dict[int, tuple[int, int, int]] = {}
+        super().__init__(process, Spot(place.address, 2, perf_breakpoints.READ_WRITE), owner, catch)
 
     def reached(self) -> bool:
-        found = self.process.current_stop()
+        found = self.process.current_stop(self.place.code.address)
         if found is None or not self.process.in_eval(found.pc):
             return False  # its bytes were read by something else: a copy for co_code, say
         step = found.frame.raw
@@ -335,10 +354,19 @@ class BytecodeWatchpoint(HardwareBreakpoint):
 class WordWatchpoint(HardwareBreakpoint):
     """Stops when a word of memory has changed. `hit(stop)` -> whether to stop; `size` 4 or 8 bytes; `raw`: `hit(new value)`."""
 
-    def __init__(self, process: Process, address: int, owner: str, hit: Hit, size: int = 8, raw: bool = False) -> None:
-        kind = {4: "int", 8: "long"}[size]
-        super().__init__(process, f"*({kind} *) {address:#x}", gdb.BP_WATCHPOINT, owner)
+    def __init__(
+        self,
+        process: Process,
+        address: int,
+        owner: str,
+        hit: Hit,
+        size: int = 8,
+        *,
+        raw: bool = False,
+        catch: int = 0,
+    ) -> None:
         self.address, self.hit, self.raw = address, hit, raw
+        super().__init__(process, Spot(address, size, perf_breakpoints.WRITE), owner, catch)
 
     def reached(self) -> bool:
         if self.raw:
@@ -364,10 +392,11 @@ class FunctionBreakpoint(HardwareBreakpoint):
     def __init__(self, process: Process, symbol: str, owner: str, hit: Callable[[int, int], bool]) -> None:
         need_hardware_breakpoints()
         address = process.view.symbol(symbol, [process.rt.library])
-        super().__init__(process, f"*{address:#x}", gdb.BP_HARDWARE_BREAKPOINT, owner)
-        with live_gdb.selected(process.inferior):
-            inferior_breakpoints.pin(self)
         self.hit = hit
+        super().__init__(process, Spot(address, 8, perf_breakpoints.EXECUTE), owner)
+        if isinstance(self.by, Register):
+            with live_gdb.selected(process.inferior):
+                inferior_breakpoints.pin(self.by)
 
     def reached(self) -> bool:
         self.process.invalidate()
@@ -396,6 +425,7 @@ def sweep(_: Any = None) -> None:
         breakpoint = _dead.pop()
         if breakpoint.is_valid():
             breakpoint.delete()
+    kernel_events.sweep()
     protection.give_back(p.protection for p in Process.known.values())
 
 

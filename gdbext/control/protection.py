@@ -14,9 +14,10 @@ from ..access.cli_gdb import command
 from ..access.procfs import read_stat
 from ..errors import GdbextError, NotFoundError
 from . import attached_processes
+from .gdb_state import handling
 
 # {signal: the words of `handle` as the user had them}, while a process is in a group-stop
-_handled: dict[str, list[str]] = {}
+_handled: dict[str, str] = {}
 
 
 def in_foreground(pid: int) -> bool:
@@ -51,8 +52,7 @@ class Protection:
             return
         for name in ("SIGSTOP", "SIGCONT"):
             if name not in _handled:
-                words = gdb.execute(command("info signals {}", name), to_string=True).splitlines()[-1].split()
-                _handled[name] = [w if said == "Yes" else "no" + w for w, said in zip(("stop", "print", "pass"), words[1:4])]
+                _handled[name] = handling(name)
             gdb.execute(command("handle {} nostop noprint pass", name), to_string=True)
         try:
             os.kill(self.pid, signal.SIGSTOP)
@@ -93,5 +93,5 @@ def give_back(all_of_them: Iterable[Protection]) -> None:
     if _handled and not any(one.lasts() for one in all_of_them):
         for name, words in _handled.items():
             if name == "SIGSTOP":  # SIGCONT may still be on its way to one that was in a group-stop
-                gdb.execute(command("handle {} {}", name, " ".join(words)), to_string=True)
+                gdb.execute(command("handle {} {}", name, words), to_string=True)
         _handled.clear()

@@ -26,7 +26,7 @@ from ..cpython.reprs import SHORT, Repr
 from ..cpython.runtime import Runtime
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape, short_path
-from . import hw_breakpoints
+from . import hw_breakpoints, kernel_events
 from .events import listen
 from .gdb_state import say
 from .hw_breakpoints import BytecodeWatchpoint, FunctionBreakpoint, HardwareBreakpoint, Process, StopContext
@@ -172,7 +172,7 @@ class PyBreakpoint:
             process.need(len(fresh), self.title)
         for place in fresh:
             self.hw_breakpoints.append(
-                BytecodeWatchpoint(process, place, self.title, functools.partial(self.reached, place=place))
+                BytecodeWatchpoint(process, place, self.title, functools.partial(self.reached, place=place), catch=self.number)
             )
             self.places.append(place)
         if fresh:
@@ -263,8 +263,9 @@ def result_text(process: Process, function: str, value: Any, show_content: bool 
 
 # ---- gdb's list of breakpoints ---------------------------------------------------------------------------------------
 def _make_placeholder(text: str) -> gdb.Breakpoint:
-    """A pending breakpoint under a name that no function has (it holds a space), so that gdb numbers and lists our breakpoint."""
-    return silently(functools.partial(gdb.Breakpoint, function=text))
+    """What has gdb number and list our breakpoint: where its events are caught, or a pending breakpoint under a name that no
+    function has (it holds a space)."""
+    return kernel_events.catch(text) or silently(functools.partial(gdb.Breakpoint, function=text))
 
 
 def _listen() -> None:
@@ -289,11 +290,10 @@ def _on_modified(breakpoint: gdb.Breakpoint) -> None:
 
 def _on_stop(event: Any) -> None:
     """Prints in one line why it stopped."""
-    for breakpoint in getattr(event, "breakpoints", ()):
-        for point in PyBreakpoint.points.values():
-            if breakpoint in point.hw_breakpoints and point.last:
-                say(point.last)
-                point.last = None
+    for point in PyBreakpoint.points.values():
+        if point.last and any(t.is_of(event) for t in point.hw_breakpoints):
+            say(point.last)
+            point.last = None
     for text in hw_breakpoints.notes():
         say(f"  ({text})")
 

@@ -266,7 +266,7 @@ class Tracepoint(Spoken):
             self._returns.add(place.code.address)
             for there, constant in found:
                 hit = lambda stop, there=there, constant=constant: self.leaves(stop, there, constant)  # noqa: E731
-                self.hw_breakpoints.append(BytecodeWatchpoint(process, there, self.title, hit))
+                self.hw_breakpoints.append(BytecodeWatchpoint(process, there, self.title, hit, catch=self.number))
 
     def tell(self, stop: StopContext, place: Any) -> None:
         calls = self._still_open(stop)

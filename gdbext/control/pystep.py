@@ -42,7 +42,7 @@ class Run:
 
     def watch(self, address: int, hit: Callable[[Any], bool], size: int = 8, raw: bool = False) -> None:
         self.hw_breakpoints.append(
-            WordWatchpoint(self.process, address, self.label, functools.partial(self._note, hit), size, raw)
+            WordWatchpoint(self.process, address, self.label, functools.partial(self._note, hit), size, raw=raw)
         )
 
     def watch_frame(self, step: RawFrame, hit: Callable[[StopContext], bool]) -> None:

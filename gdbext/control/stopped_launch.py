@@ -9,12 +9,12 @@ from ..cpython.runtime import Runtime
 from ..errors import GdbextError, NotFoundError
 from ..kernels import launch, parameters, signatures, triton
 from ..kernels.launch import Launch
+from ..kernels.parameters import Parameter
 from .kernel_breakpoints import breakpoints, last_stop
 from .registers import dwarf_parameters, vector_register
 
 if TYPE_CHECKING:
     from ..access.base import Target
-    from ..kernels.parameters import Parameter
     from .cudagdb import CudaGdb
 
 

@@ -5,15 +5,13 @@ Source: Python/bytecodes.c, Lib/dis.py and Include/opcode.h of each minor; layou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple
+from typing import Any, Iterator, NamedTuple
 
 from ..errors import LayoutError
 from . import codes
 from .frames import Code
+from .minors import Minor
 from .objects import Object
-
-if TYPE_CHECKING:
-    from .minors import Minor
 
 MAX_INSTRUCTIONS = 20000
 MAX_NAMES = 65536

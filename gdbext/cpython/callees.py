@@ -21,11 +21,11 @@ from ..errors import GdbextError, NotFoundError
 from . import bytecode, codes
 from .bytecode import Step
 from .frames import PyFrame
+from .minors import Minor
 from .objects import Object
 from .stack_depths import UNKNOWN, writers
 
 if TYPE_CHECKING:
-    from .minors import Minor
     from .stack_depths import Writers
 
 _DESCRIPTORS = ("method_descriptor", "classmethod_descriptor", "wrapper_descriptor")

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, Sequence
+from typing import Any, Iterable, Iterator, Sequence
 
 from .. import log, package
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from .frames import CO_OPTIMIZED, Code
-
-if TYPE_CHECKING:
-    from .runtime import Runtime
+from .runtime import Runtime
 
 CHUNK = 1 << 24
 NEIGHBOURS = 1 << 16

@@ -6,13 +6,10 @@ Arm Architecture Reference Manual for A-profile, C4.1 (encodings); AAPCS64, 6.1.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Iterable, Iterator
+from typing import Iterable, Iterator
 
 from ..access import a64
-from .stripped import MAX_FUNCTION, Code, put
-
-if TYPE_CHECKING:
-    from .stripped import Known
+from .stripped import MAX_FUNCTION, Code, Known, put
 
 CALL_SPOILS = (*range(19), 30)
 SP, FP = 31, 29

@@ -20,7 +20,7 @@ A chain that does not end at its thread's root (`roots`) is torn too: it went th
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Callable, Sequence
+from typing import Any, Callable, Sequence
 
 from .. import log
 from ..access.remote_memory import BulkReader
@@ -28,12 +28,8 @@ from ..cpython.dialects import OWNED_BY_C
 from ..cpython.runtime import Runtime
 from ..cpython.whole_stacks import counted, counts_more
 from ..errors import FaultError
-from .codes import Codes, Stack, TornError
+from .codes import Codes, Stack, StackTree, TornError
 from .roots import RootCodes, Roots
-
-if TYPE_CHECKING:
-    from .codes import StackTree
-
 
 TRIES = 16  # at one stack in one sample
 ALIKE = 3  # readings that prove a root where threads count more frames than they have

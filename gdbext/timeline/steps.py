@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import bisect
 import os
-from typing import TYPE_CHECKING, Iterator, NamedTuple, Sequence
+from typing import Iterator, NamedTuple, Sequence
 
 from ..engines import registry
 from .recording import GIL, NETWORK, POLL, QUEUED, RUNNING, Frame, ProcessTrack, Recording
-from .stalls import MUCH, Finder, Segment, awaits, idle
+from .stalls import MUCH, Finder, Path, Segment, awaits, idle
 from .step_counter import STEPS
-
-if TYPE_CHECKING:
-    from .stalls import Path
 
 
 class Step(NamedTuple):

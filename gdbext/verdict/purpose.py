@@ -3,15 +3,11 @@ what its other threads and tasks do."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..stacks.waits import Edge
 from .closed import ENDS
+from .facts import Facts, Node, ProcessState
 from .graph import step
 from .nodes import from_outside, pool_at_work
-
-if TYPE_CHECKING:
-    from ..stacks.waits import Edge
-    from .facts import Facts, Node, ProcessState
 
 
 def others(f: ProcessState, node: Node = None) -> list[Node]:

@@ -247,6 +247,14 @@ def chain_of(facts: Facts, node: Node) -> Chain:
     return Chain(node, links[0][1] if links else "", links[1:], end)
 
 
+def ring_of(facts: Facts, node: Node) -> list[Node]:
+    """The members of the ring in which the chain from a thread or task ends, in the order of their waits; [] where it ends
+    elsewhere."""
+    chain = chain_of(facts, node)
+    passed = [node, *(one for one, _ in chain.through)]
+    return passed[passed.index(chain.end.node) :] if chain.end.state == RING and chain.end.node in passed else []
+
+
 def _walk(facts: Facts, node: Node, before: Mapping[Node, bool], width: int) -> tuple[list[tuple[Node, str]], End]:
     links, end = _along(facts, node, before, width)
     for i, (one, _) in reversed(list(enumerate(links)) if end.state != RING else []):
@@ -304,7 +312,7 @@ def _branch(
     """The rest of a chain where several could end a wait. If all of their chains have the same end, the rest is one of these
     chains; else it is the list of their ends. Where `every` one must act, those that make progress are left out."""
     if not width:  # deep enough
-        return [], End(None, SEVERAL, f"any of {len(nodes) + len(unread)}")
+        return [], End(None, SEVERAL, f"{'all' if every else 'any'} of {len(nodes) + len(unread)}")
     found = [_walk(facts, node, passed, width // 2) for node in nodes[:width]]
     if every and any(end.state not in (MOVES, INPUT) for _, end in found):
         found = [one for one in found if one[1].state not in (MOVES, INPUT)]
@@ -319,7 +327,7 @@ def _branch(
     why = "; ".join(short(facts, end) for end in several[:4]) + (f"; and {left} more" if left > 0 else "")
     why += f"; {len(unread)} not read: {', '.join(map(str, unread[:4]))}{', …' * (len(unread) > 4)}" if unread else ""
     several += [End(None, UNKNOWN, "it was not read", pid) for pid in unread[:MAX_GIVERS]]
-    return [], End(None, SEVERAL, f"any of {len(nodes) + len(unread)}: {why}", 0, several)
+    return [], End(None, SEVERAL, f"{'all' if every else 'any'} of {len(nodes) + len(unread)}: {why}", 0, several)
 
 
 # ---- what is proven --------------------------------------------------------------------------------------------------

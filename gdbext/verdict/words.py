@@ -14,7 +14,8 @@ _AWAITED = {  # what a function of the kernel waits for: kernel/fork.c (vfork)
     "_do_fork": "a child of its vfork, which has neither ended nor started a program",
 }
 
-_LIBC, _GLUE = re.compile(r"lib(c|pthread|rt)[.-]|ld-|\[vdso"), re.compile(r"(lib)?python\d|_ctypes\b|libffi")
+_LIBC = re.compile(r"lib(c|pthread|rt)[.-]|ld-|\[vdso")
+_GLUE = re.compile(r"lib(c|pthread|rt)[.-]|ld-|\[vdso|(lib)?python\d|_ctypes\b|libffi")
 _STDLIB = re.compile(r"/python3\.\d+t?/(?!site-packages/|dist-packages/)")
 _SUFFIX = re.compile(r"\.(cpython-[\w-]+|abi3)\.so$")
 
@@ -61,9 +62,9 @@ def own_place(t: ThreadState) -> str:
 def blocked_in(t: ThreadState) -> str:
     """Where a thread is below its Python code, by both ends: the function outside libc that it is in, the one that Python called
     with its library, and the file that it waits for: `gomp_team_barrier_wait_end <- sum (omp_fork.c.so)`."""
-    below = [f for f in itertools.takewhile(lambda frame: frame.kind != "python", t.frames) if not _GLUE.match(f.where)]
-    below = below or [frame for frame in t.frames if frame.kind != "python"][:1]
-    own = [frame for frame in below if not _LIBC.match(frame.where)] or below[:1]
+    below = list(itertools.takewhile(lambda frame: frame.kind != "python", t.frames)) if t.python else list(t.frames)
+    called = [frame for frame in below if not _LIBC.match(frame.where)] or below[:1]
+    own = [frame for frame in called if not _GLUE.match(frame.where)] or called[-1:]
     ends = list(dict.fromkeys(frame.function or frame.where for frame in (*own[:1], *own[-1:]) if frame.function or frame.where))
     if own and own[-1].function and own[-1].where and not _GLUE.match(own[-1].where):
         ends[-1] += f" ({_SUFFIX.sub('', own[-1].where)})"

@@ -9,10 +9,11 @@ import sys
 import time
 
 import pytest
-from harness.breakpoints import LINES, started
+from harness.breakpoints import LINES, OFF, started
 from harness.gdb_run import ROOT, run_gdb
-from harness.subjects import PYTHONS, spawned
+from harness.subjects import PYTHONS, SUBJECTS, spawned
 
+from gdbext.access import perf_breakpoints
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython import codes
 from gdbext.cpython.runtime import open_runtime
@@ -286,3 +287,27 @@ def test_each_command_takes_its_own_away_by_number_or_place(session):
     assert re.findall(r"^(\d)  +(\w+)", out[8], re.M) == [("2", "pybreak"), ("3", "pylog"), ("4", "pycatch")]
     assert out[9:12] == ["1 taken away"] * 3 and "no Python breakpoints" in out[12] and "pybreak" not in out[13]
     assert "pybreak 6: finished at" in out[18] and "pybreak 5" not in out[18]
+
+
+@pytest.mark.parametrize("blocks", [(), ("blocks",)], ids=["events", "registers"])
+def test_each_short_threads_pass_is_seen_however_the_place_is_watched(gdb_path, tmp_path, blocks):
+    """A thread's memory is a later thread's; where the events' signal is blocked, debug registers take their place."""
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    asked = "python from gdbext.control import kernel_events; print(len(kernel_events._events) > 0)"
+    with spawned(
+        [sys.executable, f"{SUBJECTS}/short_threads.py", "30", *blocks], ready="", stdin=os.open(go, os.O_RDWR)
+    ) as process:
+        lines = ['pylog step "n {number}"', "pybreak finished", asked, f"shell echo > {go}", "continue"]
+        said = run_gdb(gdb_path, lines, ["-p", process.said.strip()], before=OFF)
+    assert sorted(map(int, re.findall(r"  n (\d+)$", said.outputs[4], re.M))) == list(range(30)), said.text
+    assert "pybreak 2: finished at" in said.outputs[4]
+    assert said.outputs[2] == str(not blocks and _events_here()), said.text
+
+
+def _events_here():
+    try:
+        os.close(perf_breakpoints.open_at(os.getpid(), id(os) & ~7, 8, perf_breakpoints.READ_WRITE))
+        return True
+    except OSError:
+        return False

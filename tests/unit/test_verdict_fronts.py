@@ -101,6 +101,22 @@ def test_an_engine_is_not_idle_while_an_exchange_is_open():
     assert chain.waiter == ("s", "task Task-20") and ("s", 900) in chain.nodes
 
 
+def test_a_server_with_a_task_that_asks_for_its_end_rests():
+    """As SGLang's sigterm_watchdog beside uvicorn's main_loop."""
+    f = server([])
+    main = TaskState(("s", "task Task-1"), "Task-1", "waiting", 1, stack(("main_loop", UVICORN)))
+    main.kind, main.text = "sleep", "sleep(0.1)"
+    asks = TaskState(("s", "task Task-6"), "Task-6", "waiting", 1, stack(("watchdog", "/x/base.py")))
+    asks.edge = Edge(asks.node, "a change of self.end", "Flag")
+    asks.edge.polls = True
+    f.tasks, f.threads = [main, asks], f.threads[:1]
+    main.loop = asks.loop = f.loops[0].address
+    f.loops[0].main = main.node
+    assert judge([f]).kind == "idle"
+    f.requests = None  # whose requests are not known
+    assert judge([f]).kind == "unknown"
+
+
 def test_a_stuck_thread_of_a_pool_keeps_exchanges_one_at_work_does_not():
     requests = join([front(progress=(1,))], [front(progress=(1,))])
     asleep = judge([server(requests, {"call": Call("nanosleep", seconds=3600)})])

@@ -16,12 +16,9 @@ from ...torch.tensor import Tensor
 from ...torch.tensor_impl import is_tensor, read_tensor
 from .. import absences
 from ..columns import Records, integers, lengths, strings
-from ..objects import address_of_none, first_integer, first_present, is_set, length, numbers, path, tokens
+from ..objects import Places, address_of_none, first_integer, first_present, is_set, length, numbers, path, tokens
 from .paths import BATCHES, FIELDS, GROUP_MAMBA, GROUP_SWA, MAX_REQUESTS, STATES, TRACKED
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..objects import Places
 Owners = Dict[str, Tuple[List[int], Records]]  # {path: (positions of those that have an object there, these objects)}
 
 

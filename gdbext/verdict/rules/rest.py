@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...observe.window import STILL
+from ...stacks.async_waits import LoopState
 from ..facts import Facts, Node, ProcessState, ThreadState, Verdict
 from ..fronts import open_at
 from ..graph import step
@@ -53,6 +54,8 @@ def idle(facts: Facts) -> Verdict | None:
             nodes = [n for n in nodes if n != f.main.node]
     for node in nodes:
         found = outlook(facts, node)
+        if known is not None and found.kind != "rests" and _loop_of(facts, node) is not None:
+            continue  # a task of it asks for something else: its main one counts
         if _stays(facts, node, known is not None):
             does = f"{name_of(facts, node)} is parked: its program is what its other threads and tasks do"
             evidence += [does] * (not step(facts, node).nodes)  # the thread of a loop is where its task is
@@ -104,14 +107,11 @@ def _polls(facts: Facts, f: ProcessState) -> bool:
     return f.role in POLLING and f.main is not None and outlook(facts, f.main.node).kind in ("moves", "ticks", "rests")
 
 
-def _runs_a_loop(facts: Facts, node: Node) -> bool:
-    """Whether a thread is in the selector of an event loop that runs for no task of its own: the loop's tasks count by
-    themselves."""
+def _loop_of(facts: Facts, node: Node) -> LoopState | None:
+    """The event loop in whose selector a thread is: the tasks count by themselves."""
     f, t = facts.process(node), facts.thread(node)
     loop = f.loop_of(node[1]) if f is not None and t is not None else None
-    if f is None or t is None or loop is None:
-        return False
-    return t.still and in_selector(f, t, loop) and loop.main is None and not loop.ready
+    return loop if f is not None and t is not None and loop is not None and in_selector(f, t, loop) and not loop.ready else None
 
 
 def _counts(f: ProcessState, t: ThreadState) -> bool:
@@ -121,10 +121,10 @@ def _counts(f: ProcessState, t: ThreadState) -> bool:
 
 def at_peace(facts: Facts, node: Node) -> bool:
     """Whether a thread or task waits for nothing that cannot come."""
-    if _runs_a_loop(facts, node):
+    t, loop = facts.thread(node), _loop_of(facts, node)
+    if t is not None and t.still and loop is not None and loop.main is None:
         return True
     found = outlook(facts, node)
     if found.kind == "works" and found.culprit == node and node not in owed(facts):
-        t = facts.thread(node)
         return t is not None and t.collects
     return found.kind in ("rests", "ticks", "moves")

@@ -45,9 +45,15 @@ def storm(kind):
             for n in range(20):
                 step(0, n)
             os._exit(7)
-        right = os.waitpid(pid, 0)[1] == 7 << 8
+        status = os.waitpid(pid, 0)[1]
+        right = status == 7 << 8
+        if not right:
+            struct.pack_into("q", memory, WRONG + 16, status)
     elif kind == "exec":
-        right = subprocess.call(["/bin/sh", "-c", "exit 7"]) == 7
+        status = subprocess.call(["/bin/sh", "-c", "exit 7"])
+        right = status == 7
+        if not right:
+            struct.pack_into("q", memory, WRONG + 16, status)
     elif kind == "threads":
         some = [threading.Thread(target=step, args=(0, n)) for n in range(5)]
         for thread in some:
