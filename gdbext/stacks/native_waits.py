@@ -115,12 +115,20 @@ def other(view: ProcessView, thread: ThreadView, futex: int) -> Edge | None:
     for pattern, row in _KINDS:
         if not stands_in(thread, pattern) or bool(futex) is (row.kind == "native"):
             continue
+        if row.kind == "semaphore" and _is_pythons(thread):
+            return None
         edge = _edge(view, thread, row.kind, row.what.format(futex), futex)
         able = _inside(view, thread, pattern, row.kind)
         edge.candidates, edge.doubted = [(view.name, th.tid) for th in able], bool(able)
         edge.note = row.note + ("; by their frames one of these may be in it" if able else "")
         return edge
     return None
+
+
+def _is_pythons(thread: ThreadView) -> bool:
+    """Whether the interpreter itself waits: its locks, events and queues sleep in semaphores of their own."""
+    callers = (os.path.basename(f.library or "") for f in thread.native)
+    return bool(re.match(r"(lib)?python\d", next((name for name in callers if not name.startswith(_LIBC)), "")))
 
 
 def _inside(view: ProcessView, waiter: ThreadView, pattern: re.Pattern[str], kind: str) -> list[ThreadView]:
