@@ -17,6 +17,7 @@ import signal
 import struct
 from typing import Iterable
 
+from .. import log
 from ..errors import GdbextError
 from . import ptrace
 from .procfs import read_proc, status_field
@@ -72,6 +73,7 @@ def leaves_signal_alone(pid: int, tids: Iterable[int]) -> bool:
     try:
         handled = int(status_field(read_proc(pid, "status"), b"SigCgt") or b"0", 16)
         blocked = [int(status_field(read_proc(pid, f"task/{tid}/status"), b"SigBlk") or b"0", 16) for tid in tids]
-    except (GdbextError, OSError, ValueError):
+    except (GdbextError, OSError, ValueError) as e:
+        log.passed_over(e)
         return False
     return not handled & bit and not any(mask & bit for mask in blocked)

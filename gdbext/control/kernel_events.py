@@ -17,6 +17,7 @@ import gdb
 
 from .. import log
 from ..access import perf_breakpoints, ptrace
+from ..access.cli_gdb import command
 from ..errors import GdbextError
 from .events import listen
 from .gdb_state import FRONT_END, handling
@@ -100,14 +101,14 @@ def catch(text: str) -> gdb.Breakpoint | None:
     if ptrace.MACHINE not in perf_breakpoints.OPEN or FRONT_END or not hasattr(gdb, "BP_CATCHPOINT"):
         return None
     known = {b.number for b in gdb.breakpoints()}
-    gdb.execute(f"catch signal {NAME}", to_string=True)
+    gdb.execute(command("catch signal {}", NAME), to_string=True)
     made = next((b for b in gdb.breakpoints() if b.number not in known), None)
     if made is None:
         raise GdbextError("gdb does not list its catchpoint")
     made.condition, made.silent = f'${FUNCTION}({made.number}, "{QUOTED.sub(r"?", text)}")', True
     if not _handled:
         _handled.append(handling(NAME))
-        gdb.execute(f"handle {NAME} nostop noprint nopass", to_string=True)
+        gdb.execute(command("handle {} nostop noprint nopass", NAME), to_string=True)
         listen(new_thread=_on_new_thread)
     _catches.append(made)
     return made
@@ -117,7 +118,7 @@ def sweep() -> None:
     """Gives gdb's way with the signal back once none is left. It must not run inside stop() or an event."""
     _catches[:] = [one for one in _catches if one.is_valid()]
     if _handled and not _catches:
-        gdb.execute(f"handle {NAME} {_handled.pop()}", to_string=True)
+        gdb.execute(command("handle {} {}", NAME, _handled.pop()), to_string=True)
 
 
 def _on_new_thread(event: Any) -> None:

@@ -54,7 +54,7 @@ GROWN = [
     ),
     ("control", 150, "breakpoints that are events of the kernel's: a gdb that is killed leaves nothing armed"),
     ("agents", 19, "schemas of what the tools answer"),
-    ("answers", 600, "fields of ten commands are declared; llm-hang on one screen, its waits as a tree in text, JSON and SVG"),
+    ("answers", 640, "fields of ten commands are declared; llm-hang on one screen, its waits as a tree in text, JSON and SVG"),
     ("api", 1674, "the library: its nouns, and the one place that says which processes are meant, which left session"),
     ("cpython", 76, "one table of what differs between minors, one machine for bytecode"),
     ("observe", 35, "a base class of what takes samples; the guard against torn clocks"),
