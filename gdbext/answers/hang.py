@@ -12,7 +12,8 @@ from ..requests.model import KEPT
 from ..stacks import snapshots
 from ..verdict.chains import chain_of_request
 from ..verdict.examine import Examination
-from ..verdict.facts import Facts, ProcessState, Verdict
+from ..verdict.facts import LOCKS, Facts, ProcessState, Verdict
+from ..verdict.graph import step
 from ..verdict.kinds import MEANING, QUIET
 from ..verdict.words import blocked_in, own_place
 from . import hang_text, requests, wait_tree
@@ -20,6 +21,7 @@ from .chains import chains_data
 from .ends import ends_data
 from .places import nodes_of, place
 
+HELD = 3  # locks of one culprit that are named
 PARKED, STUCK = "parked", ("never-fits", "parked", "behind", "lost", "zombie", "thrash")
 
 Placer = Callable[[Any, Dict[str, int]], Dict[str, Any]]
@@ -96,7 +98,8 @@ def _verdict(v: Verdict, culprit: Placer, accused: Placer) -> dict[str, Any]:
 
 
 def _doing(facts: Facts, node: Any) -> dict[str, str]:
-    """Of a culprit: its program, where it is in Python, and where it is blocked."""
+    """Of a culprit: its program, where it is in Python, where it is blocked, the locks that others want of it, and what it waits
+    for itself."""
     f, t, task = facts.process(node), facts.thread(node), facts.task(node)
     found = {"program": f.program if f is not None else ""}
     if t is not None:
@@ -104,6 +107,10 @@ def _doing(facts: Facts, node: Any) -> dict[str, str]:
         found["blocked"] = blocked_in(t)
     elif task is not None:
         found["at"], found["blocked"] = task.top, task.text
+    if t is not None or task is not None:
+        found["holds"] = ", ".join(list(dict.fromkeys(e.lock for e in facts.edges if e.owner == node and e.kind in LOCKS))[:HELD])
+        waits = step(facts, node).waits_for
+        found["waits_for"] = waits[: -len(f" in {found['at']}")] if waits.endswith(f" in {found['at']}") else waits
     return {key: escape(value) for key, value in found.items() if value}
 
 

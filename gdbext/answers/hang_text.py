@@ -31,7 +31,9 @@ def sentence(kind: str, culprits: Sequence[dict[str, Any]]) -> str:
     one = culprits[0]
     where = f", in {one['at']}" if one.get("at") else ""
     if len(culprits) == 1 and kind in DOES:
-        return f"{_who(one)} {DOES[kind]}{where}"
+        does = DOES[kind].replace("a lock", one["holds"]) if one.get("holds") else DOES[kind]
+        waits = f", where it waits for {one['waits_for']}" if where and one.get("holds") and one.get("waits_for") else ""
+        return f"{_who(one)} {does}{where}{waits}"
     if len(culprits) == 1:
         return f"{MEANING[kind]}: {_who(one).rstrip(',')}{where}"
     alone = _of_one_process(culprits)
@@ -151,13 +153,14 @@ def _verdict_lines(one: dict[str, Any], style: Any, named: bool, verbose: bool, 
     if not (verbose or first):
         return lines
     culprits = one["culprits"]
-    word = "who" if good else "culprit"
+    who = "who" if good else "culprit"
     alone = _of_one_process(culprits)  # the process is in the sentence
     for c in culprits if verbose else culprits[:CULPRITS]:
         blocked = f"; blocked in {c['blocked']}" if c.get("blocked") and not good else ""
         if len(culprits) > 1 or blocked:
-            at = f" in {c['at']}" if c.get("at") else ""
-            lines.append(f"{word}: {style.name(_who(c, not alone).rstrip(','))}{at}{blocked}")
+            does = [f"{word} {c[key]}" for word, key in (("holds", "holds"), ("waits for", "waits_for")) if c.get(key)]
+            at = f" {', '.join(does)}" * (len(culprits) > 1) + (f" in {c['at']}" if c.get("at") else "")
+            lines.append(f"{who}: {style.name(_who(c, not alone).rstrip(','))}{at}{blocked}")
     if len(culprits) > CULPRITS and not verbose:
         lines.append(f"and {len(culprits) - CULPRITS} culprits more (-v)")
     lines += ["  " + e for e in (one["evidence"] if verbose else _evidence(one))]

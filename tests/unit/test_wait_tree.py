@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gdbext.answers.hang_text import sentence
 from gdbext.answers.wait_tree import svg, tree_lines, tree_of
 from gdbext.render.text import PLAIN
 
@@ -83,3 +84,30 @@ def test_the_graph_is_svg_with_every_name_escaped():
     chains[0]["waiter"] = {**place(1), "name": "</text><script>"}
     found = svg(tree_of(chains, [place(2)]))
     assert found.startswith("<svg") and "<script>" not in found and "&lt;script&gt;" in found and "class=bad" in found
+
+
+def culprit(**more):
+    return {"label": "7", "pid": 7, "tid": 8, "name": "evictor", "program": "serve.py", "at": "evict (kv.py:12)", **more}
+
+
+@pytest.mark.parametrize(
+    "kind, culprits, said",
+    [
+        ("lock-held", [culprit()], "serve.py (7), thread 'evictor' 8, holds a lock and does not release it, in evict (kv.py:12)"),
+        (
+            "lock-held",
+            [culprit(holds="the Lock pool", waits_for="a Unix socket")],
+            "serve.py (7), thread 'evictor' 8, holds the Lock pool and does not release it, in evict (kv.py:12), "
+            "where it waits for a Unix socket",
+        ),
+        ("stopped", [{"label": "TP1", "pid": 9, "program": "VLLM::Worker_TP1"}], "TP1 (VLLM::Worker_TP1, 9) is stopped"),
+        (
+            "lock-cycle",
+            [culprit(), culprit(tid=7, name="MainThread")],
+            "threads, tasks or processes wait for one another in a ring: serve.py (7), thread 'evictor' 8, thread 'MainThread' 7",
+        ),
+        ("unknown", [], "not enough evidence"),
+    ],
+)
+def test_a_verdict_is_one_sentence_with_program_process_and_line(kind, culprits, said):
+    assert sentence(kind, culprits) == said
