@@ -34,7 +34,7 @@ class LlmHang(Command):
         TP3 has not come to it: TP3 thread 4245 (MainThread) is in throttle (limits.py:17), 0 % CPU
       waits:
         TP3 MainThread sleeps: is in throttle (limits.py:17), 0 % CPU
-        └ TP0 MainThread waits for all_reduce of the group tp (and 2 more like it)
+        `- TP0 MainThread waits for all_reduce of the group tp (and 2 more like it)
       next: pybt -on TP3 (its Python stacks; stops nothing)
 
     Verdicts: lock-cycle, lock-held, gil, collective, kernel (a device kernel), livelock, loop-blocked, dead-thread,
