@@ -36,6 +36,7 @@ class _Tree:
         self.roots: list[dict[str, Any]] = []
         self.nodes: dict[Any, dict[str, Any]] = {}
         self.accused = {_key(place) for place in culprits}
+        self.siblings: dict[Any, list[dict[str, Any]]] = {}
         self.listed: set[Any] = set()  # the places that the root of several names
 
     def add(self, chain: dict[str, Any]) -> None:
@@ -55,8 +56,11 @@ class _Tree:
             above = self._node(place, text, above)
         if links and _key(above["place"]) == keys[0]:
             above["alike"] = max(above["alike"], chain["count"])
-            for place in chain["also"]:
-                self.nodes.setdefault(_key(place), above)
+            for key in map(_key, chain["also"]):
+                one = self.nodes.setdefault(key, above)
+                if one is not above and not (one["children"] or one["culprit"] or one["state"]):
+                    self.siblings[key].remove(one)
+                    self.nodes[key] = above
 
     def _ring(self, links: Sequence[tuple[Any, str]], keys: Sequence[Any]) -> dict[str, Any]:
         """The first member of a ring. Its members stand beneath its root in the order of their waits; those of a second ring
@@ -93,7 +97,7 @@ class _Tree:
     def _new(self, place: dict[str, Any] | None, key: Any, text: str, siblings: list[dict[str, Any]]) -> dict[str, Any]:
         made: dict[str, Any] = {"place": place, "state": "", "why": "", "waits_for": text, "alike": 1}
         made.update(culprit=key in self.accused, children=[])
-        self.nodes[key] = made
+        self.nodes[key], self.siblings[key] = made, siblings
         siblings.append(made)
         return made
 
