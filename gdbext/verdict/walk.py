@@ -247,14 +247,6 @@ def chain_of(facts: Facts, node: Node) -> Chain:
     return Chain(node, links[0][1] if links else "", links[1:], end)
 
 
-def ring_of(facts: Facts, node: Node) -> list[Node]:
-    """The members of the ring in which the chain from a thread or task ends, in the order of their waits; [] where it ends
-    elsewhere."""
-    chain = chain_of(facts, node)
-    passed = [node, *(one for one, _ in chain.through)]
-    return passed[passed.index(chain.end.node) :] if chain.end.state == RING and chain.end.node in passed else []
-
-
 def _walk(facts: Facts, node: Node, before: Mapping[Node, bool], width: int) -> tuple[list[tuple[Node, str]], End]:
     links, end = _along(facts, node, before, width)
     for i, (one, _) in reversed(list(enumerate(links)) if end.state != RING else []):

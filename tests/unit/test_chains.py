@@ -271,16 +271,3 @@ def test_a_fork_that_lacks_the_threads_of_its_parent_says_so():
     assert said.kind == "starved" and "c seems to be a fork of p, whose other threads were not copied" in said.evidence[-1]
     child.program = "y.py"
     assert "fork" not in judge([parent, child]).evidence[-1]
-
-
-def test_a_ring_that_the_answer_states_is_the_verdict():
-    """Of waits that no owner proves, in a process where nothing else could end them."""
-    item = Edge(node("a"), "an item of the Queue q", "Queue", candidates=[("a", 7)])
-    signal = Edge(("a", 7), "the Event e", "Event", candidates=[node("a")], named=True)
-    still = {"call": Call("futex"), "load": 0.0}
-    one = add(process("a", python("main"), edge=item, role="", **still), 7, "producer", signal, **still)
-    said = judge([one])
-    assert chain_of(Facts([one]), node("a")).end.state == "ring"
-    assert (said.kind, said.culprits) == ("lock-cycle", [node("a"), ("a", 7)]), said.evidence
-    add(one, 8, "other", frames=(), python=False, call=Call("epoll", [Source("listener", "port 80")]))  # it may put one
-    assert judge([one]).kind != "lock-cycle"

@@ -3,13 +3,13 @@ work, waits for an object that is there, waits that nothing left can end."""
 
 from __future__ import annotations
 
-from typing import Iterable, Iterator
+from typing import Iterator
 
 from ...stacks.async_waits import LoopState, TaskState
 from ..closed import awaited_by, closed, waits_to_end
-from ..facts import Facts, Node, ProcessState, ThreadState, Verdict
+from ..facts import Facts, ProcessState, ThreadState, Verdict
 from ..graph import step
-from ..walk import chain_of, knot, ring_of
+from ..walk import chain_of, knot
 from ..words import describe, describe_node, name_of
 
 SHOWN = 8
@@ -30,16 +30,6 @@ def ring(facts: Facts) -> Verdict | None:
     waiters = [e.waiter for e in facts.edges if e.waiter not in nodes]
     victims = [name_of(facts, node) for node in waiters if chain_of(facts, node).end.node in nodes]
     return Verdict("lock-cycle", nodes, evidence, victims[:SHOWN])
-
-
-def stated(facts: Facts, nodes: Iterable[Node], found: Verdict) -> Verdict:
-    """`found`; where the chain of one of these nodes ends in a ring, that ring, which the answer states, is the verdict."""
-    members = next((members for members in (ring_of(facts, node) for node in nodes) if members), None)
-    if members is None:
-        return found
-    evidence = [f"{name_of(facts, node)} waits for {step(facts, node).waits_for}" for node in members]
-    others = [victim for victim in found.victims if victim not in {name_of(facts, node) for node in members}]
-    return Verdict("lock-cycle", members, [*evidence, "only these could end the waits of one another"], others)
 
 
 def asleep(facts: Facts) -> Verdict | None:
@@ -127,5 +117,4 @@ def nobody(facts: Facts) -> Verdict | None:
         else f"all threads and tasks of {names} wait for what none of them provides"
     )
     why += "".join(_fork(facts, f) for f in stand)
-    found = Verdict("starved", [], [*evidence, f"{why}: nothing can end that wait"], [name_of(facts, node) for node, _ in waits])
-    return stated(facts, [node for node, _ in waits], found)
+    return Verdict("starved", [], [*evidence, f"{why}: nothing can end that wait"], [name_of(facts, node) for node, _ in waits])
