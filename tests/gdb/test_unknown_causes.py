@@ -12,7 +12,7 @@ from harness.subjects import running
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CAUSES = {
     "never_released": ("stacks/locks.py", "no thread owns the Lock lock, which thread {tid} waits for"),
-    "semaphore_of_c": ("stacks/locks.py", "thread {tid} waits for the futex 0x"),
+    "futex_of_c": ("stacks/locks.py", "thread {tid} waits for the futex 0x"),
     "damaged_layout": ("cpython/runtime.py", "sys.modules is no dict"),
 }
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import platform
 import socket
 import sys
 import threading
@@ -17,11 +18,10 @@ def never_released():
     lock.acquire()
 
 
-def semaphore_of_c():
-    """A semaphore of C code, which neither Python nor its frames know."""
-    semaphore = ctypes.create_string_buffer(64)
-    libc.sem_init(semaphore, 0, 0)
-    libc.sem_wait(semaphore)
+def futex_of_c():
+    """A futex of C code, which neither Python nor its frames know, and which other processes may wake."""
+    word = ctypes.create_string_buffer(8)
+    libc.syscall(98 if platform.machine() == "aarch64" else 202, word, 0, 0, None)
 
 
 def damaged_layout():
@@ -34,4 +34,4 @@ def damaged_layout():
 
 
 print(json.dumps({"tid": threading.get_native_id()}), flush=True)
-{f.__name__: f for f in (never_released, semaphore_of_c, damaged_layout)}[sys.argv[1]]()
+{f.__name__: f for f in (never_released, futex_of_c, damaged_layout)}[sys.argv[1]]()
