@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import mmap
 import platform
 import socket
 import sys
@@ -20,8 +21,8 @@ def never_released():
 
 def futex_of_c():
     """A futex of C code, which neither Python nor its frames know, and which other processes may wake."""
-    word = ctypes.create_string_buffer(8)
-    libc.syscall(98 if platform.machine() == "aarch64" else 202, word, 0, 0, None)
+    word = ctypes.c_int.from_buffer(mmap.mmap(-1, 4096))  # a fork would share it
+    libc.syscall(98 if platform.machine() == "aarch64" else 202, ctypes.byref(word), 0, 0, None)
 
 
 def damaged_layout():
