@@ -21,6 +21,9 @@ from .unwind import Unwinder
 # CPU seconds for walking stacks before a stop, and more for each thread; a thread that is not reached in them is stopped. A walk
 # takes 0.3 ms. The clock is no bound: on a machine at full load most threads would be stopped, which takes longer.
 LEARN, EACH = 0.3, 0.001
+# Calls that a stop ends with EINTR and that programs seldom ask again, by their numbers: semop, semtimedop, msgsnd, msgrcv,
+# rt_sigtimedwait, io_getevents. Who sleeps in one is left asleep, also where its stack cannot be walked.
+FRAGILE = {"x86-64": (65, 220, 69, 70, 128, 208), "aarch64": (193, 192, 189, 188, 137, 4)}
 RESTLESS = 3  # copies that a waking sleeper may spoil; then every thread that can be is stopped
 
 
@@ -75,7 +78,8 @@ class Sleepers:
             raw = ptrace.call_registers(call, self._live.arch)
             if raw is None:
                 continue
-            restless = self._whole.get(tid) != (call, True) or tid in self._restless or self._spoilt >= RESTLESS
+            restless = self._whole.get(tid) != (call, True) or self._spoilt >= RESTLESS
+            restless = restless and not _is_fragile(call, self._live.arch) or tid in self._restless
             if state == "S" and restless and self.holder is not None:
                 self.woken += 1
                 continue
@@ -93,6 +97,12 @@ class Sleepers:
         self._restless |= found
         self._spoilt += bool(found)
         return found
+
+
+def _is_fragile(call: bytes, arch: str) -> bool:
+    """Whether a stop may cost the program the call that a thread is in."""
+    number = call.partition(b" ")[0]
+    return number.isdigit() and int(number) in FRAGILE.get(arch, ())
 
 
 def _mark(pid: int, tid: int) -> bytes:

@@ -1,7 +1,10 @@
 """Threads that wait for pthread locks which are no mutex: who has them, rings through them, and nobody accused who only naps."""
 
+import ctypes
+
 import pytest
 from harness.answers import answer
+from harness.heartbeats import asleep
 from harness.situations import ACCUSES
 from harness.subjects import PYTHONS, running
 
@@ -40,3 +43,15 @@ def test_a_semaphore_that_nobody_is_left_to_post_starves_its_waiter(kind):
     (root,) = hang["tree"]
     assert [node["place"]["tid"] for node in root["children"]] == [truth["pid"]], hang["tree"]
     assert (hang["verdict"], root["state"]) == (("starved", "nobody") if kind == "alone" else ("unknown", "unknown")), hang
+
+
+def test_a_call_that_a_stop_would_end_is_left_alone():
+    with running(PYTHONS[0], "native_locks.py", "semop") as (target, truth):
+        asleep(truth["pid"])
+        for command in ("llm-hang -wait 0.2", "llm-stacks", "llm-locks", "llm-bt -still -on"):
+            answer(f"{command} {truth['pid']} -json")
+        libc = ctypes.CDLL(None)
+        try:
+            assert target.process.poll() is None, "its semop was ended"
+        finally:
+            libc.semctl(truth["first"], 0, 0)  # IPC_RMID

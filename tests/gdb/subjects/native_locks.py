@@ -1,4 +1,4 @@
-"""native_locks.py KIND (ring, naps, barrier, alone, posted): threads that wait for pthread locks. It says which is which, by tid.
+"""native_locks.py KIND (ring, naps, barrier, alone, posted, semop): threads that wait for pthread locks. It names them by tid.
 
 ring: a reader wants the rwlock again, a writer waits for it and goes first. naps: a reader has it and naps, a writer waits.
 barrier: two have come, a third naps. alone: the only thread waits for a semaphore; posted: another thread naps
@@ -47,6 +47,12 @@ if kind in ("alone", "posted"):
     print(json.dumps({"pid": os.getpid(), "first": 0, "second": 0}), flush=True)
     libc.sem_wait(lock)
     sys.exit()
+if kind == "semop":  # a stop would end it: the program ends with EINTR
+    libc.semop.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
+    name = libc.semget(0, 1, 0o600)
+    print(json.dumps({"pid": os.getpid(), "first": name, "second": 0}), flush=True)
+    libc.semop(name, (0).to_bytes(2, "little") + (-1).to_bytes(2, "little", signed=True) + bytes(2), 1)
+    sys.exit(4)
 thread("first", comes_late if kind == "barrier" else reader)
 time.sleep(0.2)
 thread("second", lambda: libc.pthread_barrier_wait(barrier) if kind == "barrier" else libc.pthread_rwlock_wrlock(lock))
