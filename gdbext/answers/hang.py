@@ -78,7 +78,8 @@ def hang_data(found: Examination) -> dict[str, Any]:
         "pauses": snapshots.pauses([s.snapshot for s in seen if s.snapshot is not None]),
         "failed": [{"label": s.name, "pid": s.pid, "reason": s.why} for s in seen if not _is_read(s)],
     }
-    return {**data, "next": hang_text.next_steps(data)}
+    files = {s.pid for s in seen if s.view is not None and not s.view.live}
+    return {**data, "next": hang_text.next_steps(data, files)}
 
 
 def _verdict(v: Verdict, culprit: Placer, accused: Placer) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Sequence
+from typing import Any, Collection, Iterator, Sequence
 
 from ..engines import nccl_ras, shm_files
 from ..render.text import escape
@@ -68,18 +68,19 @@ def _thread(c: dict[str, Any]) -> str:
     return f"thread '{c['name']}' {c.get('tid', '')}" if c.get("name") else f"thread {c.get('tid', '')}"
 
 
-def next_steps(data: dict[str, Any]) -> list[str]:
-    """What to type next."""
-    found = [step for v in data["verdicts"] for c in v["culprits"] for step in _step(v["verdict"], c)]
-    asked = [str(f["pid"]) for f in data["pauses"] if f["pid"]]
+def next_steps(data: dict[str, Any], files: Collection[int] = ()) -> list[str]:
+    """What to type next. `files`: pids of cores and snapshots, whose numbers are now nobody's or another process's."""
+    accused = [(v["verdict"], c) for v in data["verdicts"] for c in v["culprits"] if c["pid"] not in files]
+    found = [step for kind, c in accused for step in _step(kind, c)]
+    asked = [str(f["pid"]) for f in data["pauses"] if f["pid"] and f["pid"] not in files]
     unread = {end["place"]["pid"] for end in _ends(data["chains"]) if end["state"] == "unknown" and end["place"] is not None}
-    more = [str(pid) for pid in sorted(pid for pid in unread if pid) if str(pid) not in asked]
+    more = [str(pid) for pid in sorted(pid for pid in unread if pid) if str(pid) not in asked and not files]
     if more and asked and len(asked) + len(more) <= LOOKED:
         found.append("llm-hang " + " ".join([*asked, *more]))
     hosts = dict.fromkeys(one["address"] for one in data["not_asked_at"])
     if hosts:
         found.append("llm-hang all " + " ".join(f"ssh:{host}" for host in list(hosts)[:LOOKED]))
-    if not found and data["verdict"] not in QUIET:
+    if not found and not files and data["verdict"] not in QUIET:
         found += [f"{command} {' '.join(asked[:LOOKED])}".strip() for command in ("llm-stacks", "llm-locks")]
     return list(dict.fromkeys(found))
 
@@ -115,7 +116,7 @@ def hang_lines(data: dict[str, Any], style: Any, verbose: bool = True) -> list[s
     after = _after(data, style, verbose)
     if data["tree"]:
         room = SCREEN - len(lines) - len(after) - 2  # its title, and how long processes stood
-        lines += ["waits:", *tree_lines(data["tree"], style, len(data["tree"]) * 100 if verbose else max(room, 4))]
+        lines += ["waits:", *tree_lines(data["tree"], style, 0 if verbose else max(room, 4))]
     return lines + after
 
 

@@ -139,17 +139,17 @@ def words(node: dict[str, Any], alone: bool = False) -> str:
 
 
 def tree_lines(roots: Sequence[dict[str, Any]], style: Any, most: int = SHOWN) -> list[str]:
-    """The tree as text, `most` lines of it at most."""
+    """The tree as text, `most` lines of it at most; 0: all."""
     alone = _one_process(roots)
     drawn = list(_walk(roots))
     lines = []
-    for stem, _, node in drawn if len(drawn) <= most else drawn[: most - 1]:
+    for stem, _, node in drawn if not 0 < most < len(drawn) else drawn[: most - 1]:
         who = name(node["place"], alone)
         said = words(node)
         if node["culprit"]:
             who = style.name(who)
         lines.append(f"  {stem}{who} {said}" if who else f"  {stem}{said}")
-    if len(drawn) > most:
+    if len(lines) < len(drawn):
         lines.append(style.dim(f"  and {len(drawn) - len(lines)} more (-v)"))
     return lines
 

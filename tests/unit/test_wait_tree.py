@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gdbext.answers.hang_text import sentence
+from gdbext.answers.hang_text import next_steps, sentence
 from gdbext.answers.wait_tree import svg, tree_lines, tree_of
 from gdbext.render.text import PLAIN
 
@@ -71,6 +71,18 @@ def test_those_that_wait_alike_are_folded_and_the_culprit_is_marked():
         "  └ t2 2 waits for what t3 has (and 3 more like it)",
         "    └ t1 1 waits for what t2 has (and 3 more like it)",
     ]
+
+
+def test_all_of_a_tree_is_all_of_it():
+    assert len(tree_lines(tree_of(chains_of(dict.fromkeys(range(1, 300), 999))), PLAIN, 0)) == 300
+
+
+@pytest.mark.parametrize("files", [(), {7}])
+def test_no_command_names_the_pid_of_a_core(files):
+    """That number is nobody's now, or another process's."""
+    verdicts = [{"verdict": "stopped", "culprits": [{"label": "7", "pid": 7}]}]
+    data = {"verdict": "stopped", "verdicts": verdicts, "pauses": [{"pid": 7}], "chains": [], "not_asked_at": []}
+    assert next_steps(data, files) == ([] if files else ["kill -CONT 7"])
 
 
 @pytest.mark.parametrize("most", [3, 9])
