@@ -7,20 +7,23 @@ import errno
 import gc
 import os
 import resource
+import signal
 import sys
-from typing import Any
+from typing import Any, Callable, Sequence
 
 from . import log, package
 
 if __name__ == "__main__" or os.path.basename(sys.argv[0]) == "gdbext":  # before what follows takes memory
     package.first_to_go()
 
-from .commands import table
+from .commands import table, verbs
 from .errors import GdbextError
 from .render import jsonline, streams
+from .render.columns import fitted, wrapped
 from .render.text import Style, coloured, one_line
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what a file that standard output goes to may meet
+PATIENCE = 4.5  # seconds of a liveness probe
 MOST_FILES = 1 << 16  # open at a time, where the user may have so many
 SETUP = {
     "doctor": "what works on this machine, what does not, and the line that fixes it",
@@ -28,6 +31,7 @@ SETUP = {
     "uninstall": "remove that again",
     "gdb": "print the line that loads gdbext in gdb; gdbext.pyz unpacks itself first, into [DIR] or a private folder",
     "cache": "clear: remove what commands keep for later ones",
+    "allow": "let every process of the user trace what this Python runs, where Yama forbids it: a line for an image",
     "completion": "print what completes commands and options in a shell: bash, zsh or fish",
     "mcp": "serve the answers to agents by the Model Context Protocol over stdio: needs pip install 'gdbext[mcp]'",
     "skill": "write a skill folder, the guide and the commands for an agent with a shell, into DIR",
@@ -36,11 +40,36 @@ SETUP = {
     ),
 }
 
+PLAIN = {
+    "hang PID": "why it hangs, or that it does not: which thread, lock, line",
+    "dump PID": "the Python stacks of all threads; -native: both kinds; -locals: variables; -subprocesses: children too",
+    "top [PID]": "live: what runs, who has the GIL, which functions take the time",
+    "record PID": "a profile: -for 30 -o FILE.html, .speedscope.json, .collapsed, .pb.gz; -- COMMAND starts a program",
+    "heap PID": "the objects of the Python heap, what grows, and who holds it",
+    "diff A B": "two moments (snapshots, or a pid): what moved, what stands, what grew",
+}
+ARGUMENTS: dict[str, Sequence[tuple[Sequence[str], dict[str, Any]]]] = {
+    "allow": (
+        (("-print", "--print"), {"action": "store_true", "help": "print the two files, and write nothing"}),
+        (("-remove", "--remove"), {"action": "store_true", "help": "remove them"}),
+        (("-into", "--into"), {"default": "", "metavar": "DIR", "help": "another Python's folder of site-packages"}),
+    ),
+    "cache": ((("what",), {"choices": ("clear",), "help": "remove it all"}),),
+    "completion": ((("shell",), {"choices": ("bash", "zsh", "fish", "processes"), "help": "the shell that reads it"}),),
+    "gdb": ((("folder",), {"nargs": "?", "default": "", "metavar": "DIR", "help": "unpack into this folder (gdbext.pyz)"}),),
+    "skill": ((("folder",), {"metavar": "DIR", "help": "the folder; made where it is not there"}),),
+}
+
 
 def _usage() -> str:
-    lines = [f"Usage: {package.how()} COMMAND [ARGUMENT]...", "", "Set-up:"]
-    lines += [f"  {name:<14}{text}" for name, text in SETUP.items()]
-    lines += ["", "Commands that read, as in gdb (COMMAND --help; -on WHAT names the process, --json gives JSON):"]
+    lines = [f"Usage: {package.how()} COMMAND [ARGUMENT]...", "", "Any Python program, by its pid:"]
+    lines += [f"  {name:<14}{text}" for name, text in PLAIN.items()]
+    lines += ["", "Set-up:", *(f"  {name:<14}{text}" for name, text in SETUP.items())]
+    lines += [
+        "",
+        "Commands that read, as in gdb (COMMAND --help; -on WHAT names the process, --json gives JSON), also without llm-",
+    ]
+    lines += ["or py. remote, core, ps, gcore mean what they mean in pystack and elsewhere:"]
     more = [(title, [e for e in entries if e.name not in table.FIRST]) for title, entries in table.grouped()]
     for title, entries in [(table.FIRST_TITLE, [table.entry("llm"), *table.first()]), *more]:
         shown = [f"    {e.name:<14}{e.summary}" for e in entries if not e.gdb_only]
@@ -56,14 +85,8 @@ def _parser(name: str) -> Any:
     if name in ("install", "uninstall"):
         parser.add_argument("--gdbinit", metavar="FILE", help="this init file alone, instead of gdb's and cuda-gdb's own")
         parser.add_argument("--no-wheels", action="store_true", help="leave the packages for gdb's Python alone")
-    if name == "gdb":
-        parser.add_argument("folder", nargs="?", default="", metavar="DIR", help="unpack into this folder (gdbext.pyz)")
-    if name == "cache":
-        parser.add_argument("what", choices=("clear",), help="remove it all")
-    if name == "completion":
-        parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that reads it")
-    if name == "skill":
-        parser.add_argument("folder", metavar="DIR", help="the folder; made where it is not there")
+    for flags, more in ARGUMENTS.get(name, ()):
+        parser.add_argument(*flags, **more)
     if name == "mcp":
         from .session.command import finite
 
@@ -85,9 +108,41 @@ def _parser(name: str) -> Any:
         )
     if name == "install":
         parser.add_argument("--wheels-only", action="store_true", help="no init file, only the packages for gdb's Python")
-    if name not in ("uninstall", "gdb", "skill", "mcp", "cache", "completion"):
+    if name not in ("uninstall", "gdb", "skill", "mcp", "cache", "completion", "allow"):
         parser.add_argument("--gdb", metavar="PATH", help="this gdb instead of those on the PATH")
     return parser
+
+
+def _small(name: str, options: Any, say: Callable[[str], None]) -> dict[str, Any]:
+    """-> the data of what has few arguments."""
+    if name == "gdb":
+        from .setup import unpack
+
+        found = {"source": unpack.init_script(options.folder)}
+        say(f"source {found['source']}")
+        return found
+    if name == "cache":
+        from .setup import cache
+
+        return cache.clear(say)
+    if name == "allow":
+        from .setup import allow
+
+        if not options.print:
+            return allow.change(options.into, options.remove, say)
+        say(allow.text().rstrip())
+        return {"text": allow.text()}
+    if name == "completion":
+        from .setup import completion
+
+        script = completion.script(options.shell, SETUP)
+        say(script)
+        return {"script": script}
+    from .agents import skill
+
+    written = skill.write(options.folder)
+    say("\n".join(written))
+    return {"files": written}
 
 
 def _setup(name: str, words: list[str]) -> int:
@@ -101,7 +156,7 @@ def _setup(name: str, words: list[str]) -> int:
         checks = doctor.run(options.gdb)
         found = doctor.data(checks)
         status = 0 if found["ok"] else 1
-        say(doctor.text(checks, Style(coloured(sys.stdout.isatty()))))
+        say(wrapped(doctor.text(checks, Style(coloured(sys.stdout.isatty()))), streams.columns(sys.stdout)))
     elif name == "install":
         from .setup import install
 
@@ -113,25 +168,8 @@ def _setup(name: str, words: list[str]) -> int:
         from .setup import install
 
         found = install.uninstall(options.gdbinit, not options.no_wheels, say)
-    elif name == "gdb":
-        from .setup import unpack
-
-        found = {"source": unpack.init_script(options.folder)}
-        say(f"source {found['source']}")
-    elif name == "cache":
-        from .setup import cache
-
-        found = cache.clear(say)
-    elif name == "completion":
-        from .setup import completion
-
-        found = {"script": completion.script(options.shell, SETUP)}
-        say(found["script"])
-    elif name == "skill":
-        from .agents import skill
-
-        found = {"files": skill.write(options.folder)}
-        say("\n".join(found["files"]))
+    elif name in ARGUMENTS:
+        found = _small(name, options, say)
     elif name == "mcp":
         from .agents import server
 
@@ -152,38 +190,51 @@ def _setup(name: str, words: list[str]) -> int:
     return status
 
 
-def _meant(name: str) -> str:
-    """` (llm-ranks?)`: what a word that is no command may have been meant for; "" where nothing is near."""
-    import difflib
-
-    near = ["llm guide"] if name == "guide" else difflib.get_close_matches(name, [*table.names(), *SETUP], 2, 0.8)
-    return f" ({' or '.join(near)}?)" if near else ""
-
-
 def main(words: list[str]) -> int:
+    """The exit status. Of a probe with `-liveness` it is 0 for all but a hang: Kubernetes ends the container for any other."""
+    probes = words[:1] in (["probe"], ["llm-probe"])
+    if not probes or not any(word in ("-liveness", "--liveness") for word in words[1:]):
+        return _main(words)
+
+    def late(*_: Any) -> None:
+        os.write(1, b"not known: no answer in time\n")
+        os._exit(0)
+
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+    try:
+        status = _main(words)
+    except Exception as e:
+        print(f"gdbext: not known: {type(e).__name__}: {one_line(str(e))}", file=sys.stderr)
+        return 0
+    return 2 if status == 2 else 0
+
+
+def _main(words: list[str]) -> int:
     name, rest = (words[0], words[1:]) if words else ("--help", [])
+    width = streams.columns(sys.stdout)
     if name == "help" and rest:
         name, rest = rest[0], ["--help"]
     if name in ("-h", "--help", "help"):
-        print(_usage())
+        print(fitted(_usage(), width or 130))
         return 0
     if name in ("--version", "-V", "version"):
         from . import __version__
 
         print(f"gdbext {__version__}")
         return 0
-    if name not in table.names() and name not in SETUP and f"llm-{name}" in table.names():
-        name = f"llm-{name}"  # python -m gdbext stacks
+    if name not in SETUP:
+        name, rest = verbs.command_of([name, *rest])
     as_json = any(w in ("-json", "--json") for w in rest)
     try:
         if name in SETUP:
             return _setup(name, rest)
         if name not in table.names():
-            meant = _meant(name)
+            meant = verbs.meant(name, list(SETUP))
             raise GdbextError(f"there is no command {name!r}{meant}; {package.how()} --help lists them")
         entry = table.entry(name)
         if rest and rest[0] in ("-h", "--help"):
-            print(table.load(name).help())
+            print(table.load(name).help(width))
             return 0
         if entry.gdb_only:
             raise GdbextError(f"{name} acts on gdb's own inferiors: type it in gdb, after `source gdbext/init.py`")

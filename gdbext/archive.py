@@ -15,6 +15,8 @@ if sys.version_info < (3, 8):
     sys.exit("gdbext needs Python 3.8 or newer, this is " + sys.version.split()[0])
 from gdbext.package import first_to_go
 first_to_go()
+from gdbext.compiled import use
+use(sys.path[0])
 from gdbext.__main__ import entry
 entry()
 """

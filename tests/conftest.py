@@ -13,7 +13,8 @@ GDBEXT_TEST_GREENLET_PYTHONS  interpreters that have greenlet and gevent, ':' be
 GDBEXT_DATA               where gdbext keeps the wheels for gdb's Python
 GDBEXT_TEST_SSHD          an sshd
 GDBEXT_TEST_SAMPLE        by which a whole run draws some of the tests that are alike (harness/samples.py); without it all run
-GDBEXT_TEST_AGAIN         another interpreter had the tests that are marked `sources`: they are left out
+GDBEXT_TEST_AGAIN         another interpreter had all tests: those that are marked `sources` are left out, and of each function
+                          some rows are drawn
 GDBEXT_TEST_COUNTS        a file for what came of the run: {"passed": N, "failures": {test: why}, "skipped":
                           {reason: N}, "cpu": {file: seconds}}
 """
@@ -57,7 +58,7 @@ def _hear_signals():
 _hear_signals()
 _load_harness()
 from harness import costs, failures  # noqa: E402
-from harness.samples import of_a_sample  # noqa: E402
+from harness.samples import few_of_each, of_a_sample  # noqa: E402
 from tools import own_pids  # noqa: E402  (from `scripts`, which is on the path now)
 
 
@@ -90,7 +91,8 @@ def pytest_collection_modifyitems(config, items):
     kept, seed = items, os.environ.get("GDBEXT_TEST_SAMPLE")
     if os.environ.get("GDBEXT_TEST_AGAIN"):
         kept = [item for item in kept if item.get_closest_marker("sources") is None]
-    if seed:
+        kept = few_of_each(kept, seed) if seed else kept
+    elif seed:
         kept = of_a_sample(kept, seed, _paths("GDBEXT_TEST_GDB"))
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=list(set(items) - set(kept)))

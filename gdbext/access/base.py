@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import os
 import struct
+import time
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence, TypeVar
 
 from .. import log
@@ -54,6 +55,10 @@ class Target:
         self._lasting: dict[object, Any] = {}
         self.missed: Callable[[Any, str], object] = lambda kind, name: None  # told of each attribute that a class's object lacks
         self.budgets: dict[int, Budget] = {}  # by thread: of the read that `retry_reading` is repeating
+
+    def now(self) -> float | None:
+        """The time at which its memory is what is read, in seconds since the epoch; None for a core that does not say."""
+        return time.time() if self.is_live else None
 
     # ---- implemented by a backend --------------------------------------------------------------------------------
     def _read(self, address: int, size: int) -> bytes:
@@ -106,6 +111,10 @@ class Target:
     def epoch(self) -> object:
         """A value that changes after any event that may have changed the memory. Caches are bound to it."""
         return 0
+
+    def has_ended(self) -> bool:
+        """Whether it was a process that has ended: then nothing of it can be read any more."""
+        return False
 
     def describe(self) -> str:
         """How messages name the target."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from typing import Sequence
+from typing import Sequence, Tuple
 
 from .. import log
 from .procfs import task_ids, wait_channel
@@ -97,10 +97,13 @@ def own_folders(controller: str, proc: str = "/proc", root: str = "") -> list[st
     return folders("self", controller, proc, root)
 
 
-def quotas(pid: int | str) -> list[tuple[str, int, int, int, int]]:
+Quota = Tuple[str, int, int, int, int]
+
+
+def quotas(pid: int | str) -> list[Quota]:
     """(folder, microseconds of CPU time in each period, microseconds of a period, periods, in how many of them the time was used
     up) of the groups around a process that have a quota of CPU time, the innermost first (cpu.stat)."""
-    found: list[tuple[str, int, int, int, int]] = []
+    found: list[Quota] = []
     for folder in folders(pid, "cpu"):
         words = _words(f"{folder}/cpu.max") or _words(f"{folder}/cpu.cfs_quota_us") + _words(f"{folder}/cpu.cfs_period_us")
         if len(words) != 2 or not words[0].isdigit() or not words[1].isdigit():
@@ -111,18 +114,14 @@ def quotas(pid: int | str) -> list[tuple[str, int, int, int, int]]:
     return found
 
 
-def throttled(pid: int) -> tuple[str, float, int, int] | None:
-    """(folder, how many CPUs its quota is, scheduling periods, in how many of them it was used up) of the group around a process
-    whose quota of CPU time is used up most often, the innermost of equals; None where none has a quota. A pod may be short while
-    its container is not. The numbers are of the group's whole life (cpu.stat)."""
-    found = [(folder, quota / max(period, 1), count, short) for folder, quota, period, count, short in quotas(pid)]
-    return max(found, key=lambda one: one[3] / max(one[2], 1), default=None)
-
-
-def times_throttled(pid: int) -> int:
-    """In how many periods until now the quotas of a process's control groups were used up, of all of these together."""
-    found = (_words(f"{folder}/cpu.stat") for folder in folders(pid, "cpu"))
-    return sum(int(words[words.index("nr_throttled") + 1]) for words in found if "nr_throttled" in words[:-1])
+def seconds_throttled(folder: str) -> float | None:
+    """Seconds for which the group was denied a CPU by its quota (cpu.stat: throttled_usec, of version 1 throttled_time); None
+    where that is not counted."""
+    words = _words(f"{folder}/cpu.stat")
+    for name, unit in (("throttled_usec", 1e6), ("throttled_time", 1e9)):
+        if name in words[:-1]:
+            return int(words[words.index(name) + 1]) / unit
+    return None
 
 
 def _words(path: str) -> list[str]:

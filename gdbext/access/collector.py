@@ -6,8 +6,8 @@ started by collect.py. Its order is: stop, copy, resume, analyse.
 * Before the stop the reader runs on the running process, only to learn which pages it will need.
 * During the stop registers, stacks and those pages are copied with few system calls. No pointer is followed.
 * After the stop the reader runs on the copy. Pages that turn out to be missing are added, and the stop is made again.
-* A reader that chooses then runs on the copy too, and only what it reads stays of the memory that was copied beside. So what is
-  kept is chosen in one moment, however fast the process changes.
+* A reader that chooses runs before the stop too: what it touches is copied. Where the process has run meanwhile it runs on the
+  copy again, and what that lacks is worth another stop.
 * A process may change too fast for that. The last round then follows pointers during the stop, within a time limit.
 
 A helper process stops the threads, without a signal (holder.py). It resumes them after `LONGEST` seconds, whatever becomes of the
@@ -32,8 +32,8 @@ from .base import Target
 from .holder import LONGEST
 from .model import PAGE, Mapping, ReadLog, Thread
 from .proc import ProcTarget, boot_id, process_clock
-from .procfs import parse_maps, read_maps, read_proc, wait_channel
-from .ranges import Writable, joined, near_first, runs
+from .procfs import parse_maps, read_maps, read_proc, read_schedstat, wait_channel
+from .ranges import Writable, joined, near_first, runs, stack_ranges
 from .room import text_size
 from .stopper import Stop, Stopper
 from .working_set import MAX_PAGES, Copy, Recorder
@@ -62,8 +62,9 @@ class Collection:
     as a snapshot.
 
     `read(target)` reads everything that the copy has to hold in addition to registers and stacks; it returns the first error, or
-    ''. `heap`: bytes of other private memory to copy as well. `choose(target)`, where it is given, reads what is to be kept of
-    that, beside small mappings. `timeout`: seconds that a thread may take to stop. `kept(target)`
+    ''. `heap`: bytes of other private memory to copy as well. `choose(target)`, where it is given, reads all that later answers
+    will read; without `heap` nothing is kept but the bytes that it reads, and of these none that people wrote. `timeout`:
+    seconds that a thread may take to stop. `kept(target)`
     gives the program's own copies of (command line, environment, other secrets). `unstoppable`: why the process is not to be
     stopped, where it is not."""
 
@@ -91,7 +92,9 @@ class Collection:
         self.maps = parse_maps(read_maps(pid)[0])
         self.auxv = read_proc(self.tid, "auxv")
         self.stopper = Stopper(self.live, self.tid, timeout, unstoppable)
+        self.exact = choose is not None and not heap
         self.recorder = Recorder(pid, limit=2 * MAX_PAGES + heap // PAGE)
+        self.recorder.read_log = ReadLog(exact=self.exact)
         self.wanted: set[int] = set()
         self.moving: set[int] = set()  # those that are read each time
         self.heap_spans: list[tuple[int, int]] = []
@@ -101,6 +104,11 @@ class Collection:
         self.left_out = 0  # bytes of private memory
         self.stop = Stop()
         self.learnt: int | None = None  # the process's CPU time when all wanted pages were known
+        self.chosen: int | None = None  # and when all was read that is read once
+        self.logs: list[ReadLog] = []  # of what was read of the last copy, and before
+        self.written: set[bytes] = set()  # what people wrote
+        self.parts: dict[int, int] = {}  # as `ReadLog.marks`, of pages of which only a part is kept
+        self.stood = False  # it has not run from then to the stop
         self.rehearsed = False
         self.moment = time.time()  # of the copy
         self.walk = WALK_LIMIT  # seconds that the last read of changing memory took
@@ -114,8 +122,8 @@ class Collection:
         self.rehearsed = True
 
     def collect(self, at_once: bool = False) -> None:
-        """Fills `stop`, `pauses` and `partial` in. `at_once`: others are copied in this moment too, and what is new since the
-        rehearsal lies in memory that is copied beside."""
+        """Fills `stop`, `pauses` and `partial` in. `at_once`: others are copied in this moment too: what was chosen in the
+        rehearsal is copied, and what the chooser finds new is not worth a later moment."""
         if not self.rehearsed:
             self.rehearse()
         else:
@@ -139,14 +147,14 @@ class Collection:
                 torn += 1
                 continue
             number += 1
-            missed = copy.read_log.missed
+            missed = copy.read_log.missed or (set() if at_once else self._lacking(copy))
             if not missed:
                 break
             self.wanted |= missed
             self._prefetch()
         if missed:
-            self.partial.append(f"{len(missed)} pages that Python's state points to changed faster than they could be copied")
-        elif error:
+            error = self._add_missed(copy, missed, None if at_once else self.choose)
+        if error:
             self.partial.append("Python: " + error)
         if self.stop.torn:
             self.partial.append(self.stop.torn)
@@ -157,8 +165,13 @@ class Collection:
             self.partial += ["unstopped"] * self.stop.ran + [f"{self.stopper.unstoppable}: {AS_IT_IS}"]
         late, away = self._add_afterwards()
         self._add_read_only(copy.maps)
+        if self.exact:
+            self._keep_what_was_read()
         if self.choose is not None:
-            self._keep_chosen(copy, self.choose)
+            used = resident.select(self.tid, self.maps, resident.SMALL)
+            writable = Writable(copy.maps)
+            kept = sum(page in writable for page in self.stop.memory)
+            self.left_out = max(0, used.size + sum(n for _, n in used.left_out) - PAGE * kept)
         self._report_afterwards(late, away)
         self._add_blocked()
         if not self.stop.registers and not ptrace.memory_tid(self.pid):
@@ -166,12 +179,39 @@ class Collection:
         if not self.stop.registers:
             raise GdbextError(f"process {self.pid} gets no CPU: none of its threads stopped in {starved + 1} tries; ask again")
 
+    def _add_missed(self, copy: Copy, missed: set[int], choose: Reader | None) -> str:
+        """Copies, while the process runs, the pages that the readers still miss, until they miss none that can be read. -> the
+        first error of the read"""
+        lost: set[int] = set()
+        added, error = 0, ""
+        for _ in range(PREFETCHES):
+            for page in missed - lost:
+                try:
+                    self.stop.memory[page] = self._now(page, PAGE)
+                    added += 1
+                except GdbextError as e:
+                    log.passed_over(e)
+                    lost.add(page)
+            copy.read_log = ReadLog(of_copy=True, exact=self.exact)
+            self.logs.append(copy.read_log)
+            copy.invalidate()
+            error = self.read(copy)
+            if choose is not None:
+                choose(copy)
+            missed = copy.read_log.missed
+            if missed <= lost:
+                break
+        for n, what in ((added, "were copied while it ran"), (len(missed), "were not copied")):
+            if n:
+                self.partial.append(f"{n} pages that Python's state points to {what}: they change faster than it is stopped")
+        return error
+
     def _prefetch(self) -> None:
         """Repeats the read until a pass finds no new page. So the pages are learnt while the process runs, not while it is
         stopped."""
         for _ in range(PREFETCHES):
             reads, ran = self.recorder.read_log, process_clock(self.pid)
-            self.learnt = ran
+            self.learnt, self.chosen = ran, self.chosen if reads.repeated else ran
             self.recorder.invalidate()
             self.wanted |= reads.pages
             reads.pages, began = set(), time.monotonic()
@@ -200,7 +240,7 @@ class Collection:
             chosen = resident.select(self.tid, self.maps, self.heap)
             self.heap_spans = chosen.spans
             self.left_out = sum(n for _, n in chosen.left_out)
-            if self.choose is None:  # else it was not asked for
+            if self.choose is None:  # else the rest was not asked for
                 self.partial += [f"{text_size(n)} at {a:#x} left out ({why})" for a, n in chosen.left_out if n > NAMED]
             least += chosen.size
         room.need(least, f"a copy of process {self.pid}")
@@ -231,18 +271,19 @@ class Collection:
 
         ranges = joined(runs(pages)), near_first(self.heap_spans, pages)
         self.stop = stop = self.stopper.copy(*ranges, maps=self.maps, walk=walk, growth=growth)
-        self.moment = time.time()
+        self.moment, self.stood = time.time(), stop.clock is not None and stop.clock == self.chosen
         if stop.registers:
             self.pauses.append(stop.seconds)
         self.woken = max(self.woken, stop.woken)
         self.maps = stop.maps
         if walker is not None:
             stop.memory.update(walker.copies)
-            stop.beside -= walker.copies.keys()
         self.live.invalidate()
         if not stop.registers.keys() <= self.threads.keys():
             self._add_threads()
         copy = Copy(self.live, stop.memory, stop.maps, [self.threads.get(tid) or Thread(tid) for tid in sorted(stop.registers)])
+        copy.read_log = ReadLog(of_copy=True, exact=self.exact)
+        self.logs = [self.recorder.read_log, copy.read_log]
         error = self.read(copy)
         loaded.library_names(copy.read, self.auxv)
         return copy, error
@@ -288,17 +329,36 @@ class Collection:
             self.partial.append(f"{text_size(size)} at {address:#x}{path}{more} left out: {why}")
         return found["late"], found["away"]
 
-    def _keep_chosen(self, copy: Copy, choose: Reader) -> None:
-        """Drops what was copied beside, but for what `choose` reads of the copy, and small mappings."""
-        copy.read_log = ReadLog()
+    def _lacking(self, copy: Copy) -> set[int]:
+        """The pages that the chooser reads and a copy lacks: none where the process has not run since it read the process."""
+        if self.choose is None or self.stood:
+            return set()
+        copy.read_log = ReadLog(of_copy=True, exact=self.exact)
+        self.logs.append(copy.read_log)
         copy.invalidate()  # what it keeps of earlier reads would be read unnoticed
-        choose(copy)
-        little = {
-            page for low, high in resident.select(self.tid, self.maps, resident.SMALL).spans for page in range(low, high, PAGE)
-        }
-        for page in self.stop.beside - copy.read_log.pages - little:
-            if self.stop.memory.pop(page, None) is not None:
-                self.left_out += PAGE
+        self.choose(copy)
+        return copy.read_log.missed
+
+    def _keep_what_was_read(self) -> None:
+        """Of memory that can change the bytes that were read stay, and the addresses on stacks: the ways to the frames."""
+        writable, memory = Writable(self.stop.maps), self.stop.memory
+        texts = (self._text(at, min(n, secrets.MAX_VALUE * unit), unit) for at, n, unit in self._content() if unit)
+        self.written = {text for text in texts if len(text) >= redaction.PIECE and len(set(text)) >= redaction.MIN_DISTINCT}
+        for log_ in self.logs:
+            for page, marks in (log_.marks or {}).items():
+                self.parts[page] = self.parts.get(page, 0) | marks
+        ends = sorted((m.start, m.end) for m in self.stop.maps)
+        stacks = stack_ranges(self.stop.registers.values(), self.live.arch, [span for span in ends if span[0] in writable])
+        for page in {page for at, size in stacks for page in range(at, at + size, PAGE)} & memory.keys():
+            redaction.keep_addresses(memory, page, self.parts.get(page, 0), ends)
+            self.parts[page] = redaction.WHOLE
+        for page in [page for page in memory if page in writable]:
+            if page not in self.parts:
+                del memory[page]
+            elif self.parts[page] != redaction.WHOLE:
+                redaction.keep_marked(memory, page, self.parts[page])
+        self.parts = {page: marks for page, marks in self.parts.items() if page in memory and marks != redaction.WHOLE}
+        self.parts = {page: marks for page, marks in self.parts.items() if page in writable}
 
     def _report_afterwards(self, late: set[int], away: set[int]) -> None:
         """Says how much of what is kept was not copied in the stop."""
@@ -362,6 +422,7 @@ class Collection:
                 program=program,
                 pac_mask=self.stop.pac_mask,
                 note=self._note(label),
+                kept=self.parts,
             )
         except OSError as e:
             raise GdbextError(f"{path}: {e.strerror}: name another file with -o") from None
@@ -386,8 +447,29 @@ class Collection:
         for place in [*places, *secrets.left_out(moved)]:
             redaction.fill(self.stop.memory, *place)
         sure, perhaps = map(set.union, secrets.values(argv, environ), secrets.values(words, variables))
-        redaction.redact(self.stop.memory, sure | {s for s in others if secrets.is_worth(s)}, perhaps)
+        redaction.redact(self.stop.memory, {*sure, *self.written, *filter(secrets.is_worth, others)}, perhaps)
+        for at, count, unit in self._content():
+            redaction.fill(self.stop.memory, at, count, unit or 1, letter=b" ")
         return argv[0].decode("utf-8", "surrogateescape").split(" ")[0]
+
+    def _content(self) -> set[tuple[int, int, int]]:
+        return {place for log_ in self.logs for place in log_.content or ()}
+
+    def _text(self, address: int, size: int, unit: int) -> bytes:
+        """Characters of the copy in UTF-8, without those that it lacks."""
+        parts = []
+        for page in range(address & -PAGE, address + size, PAGE):
+            parts.append(bytes(self.stop.memory.get(page, b"")[max(address - page, 0) : address + size - page]))
+        text = b"".join(parts)
+        return text if unit == 1 else text.decode("utf-16-le" if unit == 2 else "utf-32-le", "ignore").encode("utf-8", "ignore")
+
+    def _ran(self, tid: int) -> float | None:
+        """Seconds that a thread has run, where the kernel counts them finely."""
+        try:
+            return read_schedstat(self.tid, tid).ran / 1e9
+        except (GdbextError, OSError, ValueError) as e:
+            log.passed_over(e)
+            return None
 
     def _note(self, label: str) -> dict[str, Any]:
         root, user = self.live.root(), self.live.user()
@@ -398,7 +480,10 @@ class Collection:
             "pid": self.pid,
             "label": label,
             "maps": self.stop.text,
-            "threads": {str(t.tid): {"name": t.name, "state": t.state, "ns_tid": t.ns_tid} for t in self.threads.values()},
+            "threads": {
+                str(t.tid): {"name": t.name, "state": t.state, "ns_tid": t.ns_tid, "cpu": self._ran(t.tid)}
+                for t in self.threads.values()
+            },
             "root": process if root else None,  # to be looked for below its own root
             "process": process,
             "pids": namespaces.pids_of(self.tid),
@@ -441,7 +526,7 @@ def take(
         collection.rehearse()
         if until is not None:
             _word(until)
-        collection.collect(at_once=until is not None and heap > 0)
+        collection.collect(at_once=until is not None and chooser is not None)
     finally:
         collection.stopper.end()
     size = collection.write(path, label)

@@ -17,9 +17,10 @@ from typing import Any, Iterator, Sequence
 
 from ..errors import GdbextError
 from . import elf
-from .model import PAGE, Mapping
+from .model import GRAIN, PAGE, Mapping
 
-NOTE, NOTE_TYPE, VERSION = b"GDBEXT", 1, 1
+NOTE, NOTE_TYPE, KEPT_TYPE, VERSION = b"GDBEXT", 1, 2, 2
+KEPT = struct.Struct(f"<Q{PAGE // GRAIN // 8}s")  # a page of which a part is kept, and which: `ReadLog.marks`
 PR_PID, PR_REGISTERS = 32, 112  # offsets in elf_prstatus, the same on both architectures
 PSINFO_SIZE, PSINFO_PPID, PSINFO_NAME, PSINFO_ARGS = 136, 28, 40, 56
 MACHINES = {"x86-64": elf.EM_X86_64, "aarch64": elf.EM_AARCH64}
@@ -41,6 +42,7 @@ def write_core(
     program: str = "",
     pac_mask: bytes = b"",
     note: dict[str, Any] | None = None,
+    kept: Dict[int, int] | None = None,
 ) -> int:
     """Writes a core to `path` (a name, or a descriptor, which is closed) and returns its size in bytes.
 
@@ -49,8 +51,13 @@ def write_core(
     * `auxv`: the bytes of /proc/PID/auxv
     * `program`: the program that gdb names as the core's origin
     * `pac_mask`: a raw NT_ARM_PAC_MASK set, the same for all threads
-    * `note`: a dict for JSON"""
-    notes = b"".join(_notes(pid, [_thread_notes(t, pid, pac_mask) for t in threads], mappings, auxv, program, note or {}))
+    * `note`: a dict for JSON
+    * `kept`: of pages of which only a part is in the file which part, as `ReadLog.marks`"""
+    own = {"version": VERSION if kept else 1, **(note or {})}  # an older gdbext would take what was left out for zeros
+    notes = b"".join(_notes(pid, [_thread_notes(t, pid, pac_mask) for t in threads], mappings, auxv, program, own))
+    if kept:
+        parts = [KEPT.pack(page, marks.to_bytes(PAGE // GRAIN // 8, "little")) for page, marks in sorted(kept.items())]
+        notes += _note(NOTE, KEPT_TYPE, b"".join(parts))
     pieces = list(_pieces(mappings, memory))
     if len(pieces) > MAX_PIECES:
         raise GdbextError(f"process {pid}: its memory is in {len(pieces)} pieces, {MAX_PIECES} are read of a core")
@@ -104,7 +111,7 @@ def _notes(
         yield _note(b"CORE", elf.NT_AUXV, auxv)
     yield _note(b"CORE", elf.NT_FILE, _file_note(mappings))
     yield from threads[1:]
-    yield _note(NOTE, NOTE_TYPE, json.dumps({"version": VERSION, **note}, ensure_ascii=True).encode())
+    yield _note(NOTE, NOTE_TYPE, json.dumps(note, ensure_ascii=True).encode())
 
 
 def _pieces(

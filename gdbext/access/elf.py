@@ -70,12 +70,15 @@ def drop_cached(path: str) -> None:
 def notes_in(
     data: Data, at: int = 0, end: int | None = None, budget: files.Budget | None = None
 ) -> Iterator[tuple[bytes, int, bytes]]:
-    """`(name, type, description)` of the notes between two offsets of `data`; stops where they are cut."""
+    """`(name, type, description)` of the notes between two offsets of `data`; stops where they are cut, and at the first of
+    zeros: a hole of 16 TiB holds very many."""
     end = len(data) if end is None else end
     while at + 12 <= end:
         if budget is not None:
             budget.take(0)
         namesz, descsz, kind = struct.unpack("<III", data[at : at + 12])
+        if not (namesz or descsz or kind):
+            break
         name = data[at + 12 : at + 12 + min(namesz, 64)].rstrip(b"\0")
         start = at + 12 + (namesz + 3 & ~3)
         if start + descsz > end:

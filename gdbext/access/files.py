@@ -64,9 +64,9 @@ def contents(path: str, limit: int) -> bytes:
             raise NotFoundError(f"{path}: {e.strerror}") from None
 
 
-def file_status(path: str) -> tuple[int, int, int] | None:
+def file_status(path: str, follow: bool = True) -> tuple[int, int, int] | None:
     """(mode, device, inode) of a file; None where it cannot be examined, or its file server does not answer within `ANSWER`
-    seconds.
+    seconds. `follow`: of a link, what it leads to.
 
     Another process asks, and is left behind in the second case. A wait for some file servers cannot be ended, not even by killing
     the process that waits."""
@@ -74,7 +74,7 @@ def file_status(path: str) -> tuple[int, int, int] | None:
 
     try:
         asking = subprocess.Popen(
-            ["stat", "-L", "-c", "%f %d %i", "--", path],
+            ["stat", *(["-L"] if follow else []), "-c", "%f %d %i", "--", path],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -11,6 +11,7 @@ import functools
 import os
 import socket
 import sys
+import threading
 import time
 from typing import Any
 
@@ -53,9 +54,18 @@ def find_python() -> str:
     raise NotFoundError("no python3 (3.8 or newer) found on PATH: install one")
 
 
+class _Told:
+    """What a guard knows of a process: the arguments of `own`, the addresses of breakpoint bytes that it had (text), whether
+    registers are armed, and a group-stop lasts."""
+
+    def __init__(self, was_stopped: bool, known: str) -> None:
+        self.was_stopped, self.known = was_stopped, known
+        self.armed = self.protected = False
+
+
 class Guard:
     """Starts the guard process and talks to it over a socket. No other process has gdb's end of the socket, so its closing tells
-    the guard that gdb has ended."""
+    the guard that gdb has ended. One that is killed is started again, and told all that the first one knew."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
@@ -63,12 +73,15 @@ class Guard:
         self._asked, self._gdb = 0, (False, False)
         self.confined = ""  # the control group of gdb that the guard could not leave for the engine's
         self._pid: int | None = None
+        self._told: dict[int, _Told] = {}
+        self._lock = threading.RLock()
 
     @property
     def pid(self) -> int | None:
         """Its number, once it is ready."""
-        self._wait()
-        return self._pid
+        with self._lock:
+            self._wait()
+            return self._pid
 
     def start(self) -> None:
         """Starts it where it does not run yet, and does not wait for it; `GdbextError` when it cannot be."""
@@ -119,57 +132,96 @@ class Guard:
             background_thread(self._look_after, self._pid)
 
     def _look_after(self, pid: int) -> None:
-        """Lets the guard go on where a signal stops it: it looks after gdb, and gdb waits for it."""
+        """Lets the guard go on where a signal stops it, since gdb waits for it, and starts another where one has ended it."""
+        began = ptrace.start_time(pid)
         while self._pid == pid and self._socket is not None:
             own_end.wake(pid)
             time.sleep(0.2)
+            if began is not None and ptrace.start_time(pid) != began:
+                with self._lock:
+                    if self._pid == pid and self._socket is not None:
+                        self._again()
 
-    def _tell(self, line: str) -> bool:
-        """False where the guard is gone."""
-        if self._socket is None:
-            return False
+    def _again(self) -> bool:
+        """Starts another, in place of one that is gone. -> whether it runs, and knows what the first one knew"""
+        told, gdb = self._told, self._gdb
+        self.end()
         try:
-            self._socket.sendall(line.encode() + b"\n", socket.MSG_NOSIGNAL)
-        except OSError:
+            self.start()
+            for pid, one in told.items():
+                self.own(pid, one.was_stopped, one.known)
+                if one.armed:
+                    self.armed(pid)
+                if one.protected:
+                    self.protected(pid)
+            self.gdb_is(*gdb)
+        except GdbextError as e:
+            log.passed_over(e)
+            self.end()
+        return self._socket is not None
+
+    def _tell(self, line: str, again: bool = True) -> bool:
+        """False where the guard is gone, and no other can be started."""
+        with self._lock:
+            if self._socket is None:
+                return False
+            try:
+                self._socket.sendall(line.encode() + b"\n", socket.MSG_NOSIGNAL)
+                return True
+            except OSError as e:
+                log.passed_over(e)
+            if again and self._again():
+                return self._tell(line, False)
             self.end()
             return False
-        return True
 
     def _need(self, line: str) -> None:
         if self._socket is not None and not self._tell(line):
             raise GdbextError(f"the guard process is gone: {UNGUARDED}")
 
-    def own(self, pid: int, was_stopped: bool) -> None:
+    def own(self, pid: int, was_stopped: bool, known: str = "") -> None:
         """Announces to the guard that gdb is about to attach to `pid`, and waits for its reply.
 
-        The guard first notes the breakpoint bytes that the process has already; bytes that come later are gdb's. `GdbextError`
-        when the guard is gone."""
-        self._wait()
-        self._asked += 1
-        self._need(f"own {pid} {ptrace.start_time(pid) or 0} {int(was_stopped)} {self._asked}")
-        said, wanted = b"", b"seen %d\n" % self._asked
-        try:
-            # an answer that an interrupt left unread may come first
-            while self._socket is not None and (wanted not in said or not said.endswith(b"\n") or said.endswith(wanted)):
-                more = self._socket.recv(4096)
-                if not more:
-                    raise OSError
-                said += more
-        except OSError:
-            self.end()
-            raise GdbextError(f"the guard process does not answer: {UNGUARDED}") from None
-        word, _, group = said.partition(wanted)[2].decode("utf-8", "surrogateescape").rstrip("\n").partition(" ")
-        self.confined = group if word == "stays" else ""
+        The guard first notes the breakpoint bytes that the process has already, unless they are `known` from another one; bytes
+        that come later are gdb's. `GdbextError` when the guard is gone."""
+        with self._lock:
+            self._wait()
+            if self._socket is None:
+                return
+            self._asked += 1
+            self._need(f"own {pid} {ptrace.start_time(pid) or 0} {int(was_stopped)} {self._asked} {known}")
+            said, wanted = b"", b"seen %d " % self._asked
+            try:
+                # an answer that an interrupt left unread may come first
+                while self._socket is not None and said.partition(wanted)[2].count(b"\n") < 2:
+                    more = self._socket.recv(4096)
+                    if not more:
+                        raise OSError
+                    said += more
+            except OSError:
+                if not known and self._again():  # nothing of gdb's is in the process yet
+                    self.own(pid, was_stopped)
+                    return
+                self.end()
+                raise GdbextError(f"the guard process does not answer: {UNGUARDED}") from None
+            known, where, _ = said.partition(wanted)[2].decode("utf-8", "surrogateescape").split("\n", 2)
+            word, _, group = where.partition(" ")
+            self.confined = group if word == "stays" else ""
+            self._told[pid] = _Told(was_stopped, known)
 
     def resumed(self, pid: int) -> None:
         """Reports to the guard that the user resumed `pid`. It is not to be stopped again, even if it was stopped before the
         attach."""
+        if pid in self._told:
+            self._told[pid].was_stopped = False
         self._tell(f"ran {pid}")
 
     def armed(self, pid: int, yes: bool = True) -> None:
         """Reports to the guard whether debug registers of `pid` are set. It stops such a process as soon as gdb begins to exit.
 
         `GdbextError` where they are about to be set and the guard is gone."""
+        if pid in self._told:
+            self._told[pid].armed, self._told[pid].protected = yes, yes and self._told[pid].protected
         if yes:
             self._need(f"armed {pid} 1")
         else:
@@ -178,6 +230,8 @@ class Guard:
     def protected(self, pid: int) -> None:
         """Reports to the guard that `pid` is in a group-stop that gdb overrides. The guard makes it again where a SIGCONT ends
         it, until nothing is armed."""
+        if pid in self._told:
+            self._told[pid].protected = True
         self._tell(f"protected {pid}")
 
     def gdb_is(self, runs: bool, unattended: bool) -> None:
@@ -189,17 +243,20 @@ class Guard:
 
     def free(self, pid: int) -> None:
         """Reports to the guard that gdb has detached from `pid`. Never an error: other processes are still to be detached."""
+        self._told.pop(pid, None)
         self._tell(f"free {pid}")
 
     def end(self) -> None:
         """Ends the guard, which has nothing to watch any more. Never an error."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-        if self._starts is not None:
-            self._starts.kill()
-            self._starts.wait()
-            self._starts = None
+        with self._lock:
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
+            self._told = {}
+            if self._starts is not None:
+                self._starts.kill()
+                self._starts.wait()
+                self._starts = None
 
 
 def recovering() -> list[int]:

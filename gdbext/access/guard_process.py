@@ -133,16 +133,19 @@ class Server:
         pid = int(number)
         if word == "own":
             known: set[int] = set()
-            try:
-                known.update(recovery.planted_breakpoints(pid))  # a tracer's uprobes look the same: existing ones stay
-            except OSError:
-                pass  # gone, or not readable for us: the attach will say so
+            if len(rest) > 3:  # to another guard, which is gone
+                known.update(int(address, 16) for address in rest[3].split(",") if address != "-")
+            else:
+                with log.passing_over(OSError):  # gone, or not readable for us: the attach will say so
+                    known.update(recovery.planted_breakpoints(pid))  # a tracer's uprobes look the same: existing ones stay
             self.freed.pop(pid, None)
-            self.held[pid] = recovery.Held(int(rest[0]), rest[1] == "1", known)
-            stays = cgroups.move_to(pid)  # the end of gdb's container must not be the guard's too
+            self.held[pid] = recovery.Held(int(rest[0]), rest[1] == "1", known, recovery.program_of(pid))
+            # the end of gdb's container must not be the guard's too; in a frozen group it would stand like those there
+            stays = "" if cgroups.frozen_by(pid) else cgroups.move_to(pid)
             try:
                 where = f"stays {stays}" if stays else "moved"
-                self.channel.sendall(f"seen {rest[2]}\n{where}\n".encode("utf-8", "surrogateescape"))
+                addresses = ",".join(map(hex, sorted(known))) or "-"
+                self.channel.sendall(f"seen {rest[2]} {addresses}\n{where}\n".encode("utf-8", "surrogateescape"))
             except OSError:
                 return False
         elif word == "free":

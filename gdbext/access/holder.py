@@ -90,6 +90,8 @@ class Holder:
 
         They are the threads in `only`, except those in uninterruptible sleep, or else all threads but those in `spare`.
         `UnstoppableError` where the process may not be stopped. `timeout`, `patience`: as for `Stopped`."""
+        if stop_nothing.installed():
+            raise UnstoppableError(stop_nothing.WHY)
         named = None if only is None else list(only)
         answer = self._begin([pid, named, list(spare), min(limit, LONGEST), timeout, patience])
         if "error" in answer:

@@ -36,6 +36,7 @@ class Memory(Protocol):
 Registers = Dict[str, int]
 
 PAGE = 4096  # the unit of reads, copies and writes; a kernel's own pages are this or larger
+GRAIN = 8  # bytes that are kept or left out together, where only what was read is kept
 DELETED = " (deleted)"  # how the kernel marks a mapped file that has no name any more
 
 
@@ -187,7 +188,10 @@ class Thread:
     """An operating-system thread.
 
     `ns_tid` is the tid as the process itself sees it. `registers` maps names to values, or is None where the backend has none;
-    `stack` is `(low, high)` of the mapping that the stack pointer lies in, or None."""
+    `stack` is `(low, high)` of the mapping that the stack pointer lies in, or None; `cpu`: seconds that it has run, None where
+    that is not known."""
+
+    cpu: float | None = None
 
     def __init__(
         self,
@@ -210,14 +214,26 @@ class ReadLog:
 
     `pages`: addresses of the pages that were read. `missed`: those of them that a copy lacks, each worth another stop of the
     process. `of_copy`: the Target is such a copy. `repeated`: everything was read once before, so only memory that changes needs
-    to be read again."""
+    to be read again. Where only the bytes that are read shall be kept, `marks` has them, {page: a bit for each GRAIN bytes}, and
+    `content` the places of what people wrote: (address, bytes, bytes of a character; 0: a number)."""
 
-    __slots__ = ("pages", "missed", "of_copy", "repeated")
+    __slots__ = ("pages", "missed", "of_copy", "repeated", "marks", "content")
 
-    def __init__(self, pages: set[int] | None = None, of_copy: bool = False) -> None:
+    def __init__(self, pages: set[int] | None = None, of_copy: bool = False, exact: bool = False) -> None:
         self.pages: set[int] = set() if pages is None else pages
         self.missed: set[int] = set()
         self.of_copy, self.repeated = of_copy, False
+        self.marks: dict[int, int] | None = {} if exact else None
+        self.content: set[tuple[int, int, int]] | None = set() if exact else None
+
+    def mark(self, address: int, size: int) -> None:
+        """Notes that these bytes were read."""
+        marks, end = self.marks, address + size
+        while marks is not None and address < end:
+            page = address & -PAGE
+            first, last = (address - page) // GRAIN, (min(end, page + PAGE) - 1 - page) // GRAIN
+            marks[page] = marks.get(page, 0) | ((2 << last - first) - 1) << first
+            address = page + PAGE
 
     @contextlib.contextmanager
     def optional(self) -> Iterator[None]:

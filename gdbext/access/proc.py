@@ -18,7 +18,7 @@ from .base import Target
 from .model import Mapping, Module, Thread
 from .pagemap import Presence
 from .permission import permission_hint
-from .procfs import parse_maps, read_maps, read_proc, read_stat, task_ids
+from .procfs import parse_maps, read_maps, read_proc, read_stat, state_of, task_ids
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _RUNS = re.compile(rb"\x01(?:\x00{0,15}\x01)*").finditer
@@ -120,6 +120,9 @@ class ProcTarget(Target):
             log.passed_over(e)
             found = b""
         return found or read_proc(self._memory_tid(), name)
+
+    def has_ended(self) -> bool:
+        return state_of(self.pid) in ("", "Z", "X")
 
     def read_now(self, address: int, size: int) -> bytes:
         """As `read`, of the process as it is now: caches are not used."""

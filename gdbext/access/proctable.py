@@ -272,6 +272,15 @@ class Process:
         return self._once("maps", lambda: self._file("maps", b"").decode("utf-8", "surrogateescape"))
 
 
+def called(pid: int) -> str:
+    """What people call a process, as `Process.called`; "" for one that is gone."""
+    try:
+        stat, cmdline = (_slurp(f"/proc/{pid}/{name}", MAX_FILE) for name in ("stat", "cmdline"))
+        return Process("/proc", pid, stat, cmdline, None).called
+    except (OSError, ValueError, IndexError):
+        return ""
+
+
 class ProcTable:
     """All processes that `root` shows. `processes`: by pid; `children`: pid -> `[Process]` by start; `reasons`: why some data was
     hidden."""

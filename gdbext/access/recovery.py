@@ -37,12 +37,12 @@ FORKS = {"x86_64": (56, 57, 58, 435), "aarch64": (220, 435)}  # clone, fork, vfo
 
 class Held:
     """A process that gdb holds. `start`: when it began. `was_stopped`: whether it was in a group-stop before. `known`: the
-    addresses of breakpoint bytes that it had before."""
+    addresses of breakpoint bytes that it had before. `program`: `program_of` it."""
 
-    __slots__ = ("start", "was_stopped", "known")
+    __slots__ = ("start", "was_stopped", "known", "program")
 
-    def __init__(self, start: int, was_stopped: bool, known: Container[int] = ()) -> None:
-        self.start, self.was_stopped, self.known = start, was_stopped, known
+    def __init__(self, start: int, was_stopped: bool, known: Container[int] = (), program: tuple[int, int] | None = None) -> None:
+        self.start, self.was_stopped, self.known, self.program = start, was_stopped, known, program
 
 
 class GroupStop:
@@ -336,22 +336,27 @@ def left_children(held: dict[int, Held], tracer: int) -> dict[int, Held]:
     instruction on (PTRACE_O_TRACEFORK).
 
     They are children of the processes of `held`, or of their children, younger than those, run the same program, and nobody
-    traces them. One that is stopped has not come out of its fork yet: whoever stops a process by a signal finds it elsewhere."""
+    traces them. One that is stopped has not come out of its fork yet: whoever stops a process by a signal finds it elsewhere.
+    Such a one counts too where its parent has ended and it has another by now."""
     found: dict[int, Held] = {}
-    programs = {pid: program_of(pid) for pid in held}
+    programs = {one.start: {one.program, program_of(pid)} - {None} for pid, one in held.items()}
     for pid in sorted(map(int, filter(str.isdigit, os.listdir("/proc")))):
         try:
             seen = read_stat(pid)
-            above = held.get(seen.parent) or found.get(seen.parent)
-            if above is None or pid in held or seen.started < above.start:
+            parent = held.get(seen.parent) or found.get(seen.parent)
+            if pid in held or parent is None and seen.state not in "Tt":
                 continue
             state = ptrace.status(pid)
             if state is None or state["tracer"] not in (0, tracer):
                 continue
             call = read_syscall(pid, pid) if state["state"] in "Tt" else None
             forked = call is not None and call.number in FORKS.get(ptrace.MACHINE, ())
-            if (forked or state["pending"] & LEFT_BITS) and program_of(pid) in programs.values():
-                found[pid] = Held(seen.started, False, above.known)
+            if not (forked or parent is not None and state["pending"] & LEFT_BITS):
+                continue
+            program = program_of(pid)
+            for above in [parent] if parent is not None else held.values():
+                if seen.started >= above.start and program in programs.get(above.start, {above.program}):
+                    found[pid] = Held(seen.started, False, above.known, program)
         except (GdbextError, OSError) as e:
             log.passed_over(e)  # it has ended
     return found
@@ -376,7 +381,7 @@ def recover(held: dict[int, Held], tracer: int, gone: Callable[[], bool]) -> Non
         for pid, one in released.items():
             restore_run_state(pid, one.start, one.was_stopped)  # at once: other processes may still wait for the tracer
     deadline, look = time.monotonic() + WATCH, 0.0
-    while released and time.monotonic() < deadline:
+    while family and time.monotonic() < deadline:
         if time.monotonic() > look:
             for pid, one in left_children(family, tracer).items():
                 if _let_go(pid, one, tracer, tries):

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import array
 import base64
-from typing import Iterable, Iterator, MutableMapping
+import bisect
+from typing import Iterable, Iterator, MutableMapping, Sequence
 
-from .model import PAGE
+from .model import GRAIN, PAGE
 
 PIECE = 16  # characters: the size of a vector register
 MIN_DISTINCT = 5  # bytes of a piece that are not alike
 STRETCH = 256  # pages that are searched at once
 GRAM = 8  # characters by which a copy is found
 MAX_NEEDLES = 128  # up to so many pieces are searched for one by one: faster than the index
+SMALL, ADDRESS = 1 << 16, (1 << 48) - 1  # numbers below it are no text; without a signature of aarch64
 BETWEEN = b"\xff" * 8  # no character: stretches of memory that are searched together are kept apart by it
 MAX_WINDOWS = 1 << 20  # pieces of secrets in the index; of more characters not each place is in it
 FEW = 8  # short secrets that are searched for one by one, in addition to the index
+
+_BYTE = [b"".join(b"\xff" * GRAIN if one >> bit & 1 else bytes(GRAIN) for bit in range(8)) for one in range(256)]
+
+WHOLE = (1 << PAGE // GRAIN) - 1  # the marks of a page of which all is kept
 
 
 def blank(memory: MutableMapping[int, bytes | memoryview], start: int, end: int) -> None:
@@ -26,14 +33,35 @@ def blank(memory: MutableMapping[int, bytes | memoryview], start: int, end: int)
             memory[page] = b"".join((data[:low], bytes(high - low), data[high:]))
 
 
-def fill(memory: MutableMapping[int, bytes | memoryview], start: int, size: int, unit: int = 1) -> None:
-    """Writes `*` over `size` bytes of copied pages, characters of `unit` bytes each."""
-    stars = (b"*" + bytes(unit - 1)) * (size // unit)
+def fill(memory: MutableMapping[int, bytes | memoryview], start: int, size: int, unit: int = 1, letter: bytes = b"*") -> None:
+    """Writes `*`, or another `letter`, over `size` bytes of copied pages, characters of `unit` bytes each."""
+    stars = (letter + bytes(unit - 1)) * (size // unit)
     for page in range(start & -PAGE, start + size, PAGE):
         data = memory.get(page)
         if data is not None:
             low, high = max(start - page, 0), min(start + size - page, PAGE)
             memory[page] = b"".join((data[:low], stars[page + low - start : page + high - start], data[high:]))
+
+
+def keep_marked(memory: MutableMapping[int, bytes | memoryview], page: int, marks: int) -> None:
+    """Zeroes all of a copied page but the pieces of GRAIN bytes whose bits are in `marks`."""
+    whole = b"".join(_BYTE[one] for one in marks.to_bytes(PAGE // GRAIN // 8, "little"))
+    kept = int.from_bytes(memory[page], "little") & int.from_bytes(whole, "little")
+    memory[page] = kept.to_bytes(PAGE, "little")
+
+
+def keep_addresses(
+    memory: MutableMapping[int, bytes | memoryview], page: int, marks: int, mapped: Sequence[tuple[int, int]]
+) -> None:
+    """Zeroes the words of a copied page that are no address in `mapped`, (start, end) in order, and no small number; those of
+    `marks` stay. On a stack the rest may be text."""
+    words, starts = array.array("Q", bytes(memory[page])), [start for start, _ in mapped]
+    for i, word in enumerate(words):
+        if word >= SMALL and not marks >> i & 1:
+            at = bisect.bisect_right(starts, word & ADDRESS) - 1
+            if at < 0 or word & ADDRESS >= mapped[at][1]:
+                words[i] = 0
+    memory[page] = words.tobytes()
 
 
 def redact(memory: MutableMapping[int, bytes | memoryview], secrets: Iterable[bytes], perhaps: Iterable[bytes] = ()) -> None:

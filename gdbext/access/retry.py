@@ -85,14 +85,15 @@ def retry_reading(
 ) -> T:
     """`retry` for a read of one process.
 
-    A stopped process is read once. A running one is read again while `lasts()`, and before each try its caches are dropped
-    (`before_retry` replaces that). Nested reads of the same process in the same thread end with this budget. Reads of other
-    processes, and in other threads, have their own."""
+    A stopped process is read once. A running one is read again while `lasts()` and it has not ended, and before each try its
+    caches are dropped (`before_retry` replaces that). Nested reads of the same process in the same thread end with this budget.
+    Reads of other processes, and in other threads, have their own."""
     thread, budgets = threading.get_ident(), target.budgets
     outer = budgets.get(thread)
     budget = budgets[thread] = Budget(seconds, outer)
     try:
-        return retry(read, lambda: not target.is_stopped and lasts(), budget, before_retry or target.invalidate, lasting)
+        changes = lambda: not target.is_stopped and lasts() and not target.has_ended()  # noqa: E731
+        return retry(read, changes, budget, before_retry or target.invalidate, lasting)
     finally:
         if outer is not None:
             budgets[thread] = outer

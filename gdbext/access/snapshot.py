@@ -14,9 +14,21 @@ from typing import Any, Iterable, NamedTuple, cast
 from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import elf, files, identity, loaded, ptrace, readers
-from .base import Target
-from .core_writer import NOTE, NOTE_TYPE, PR_PID, PR_REGISTERS, PSINFO_ARGS, PSINFO_NAME, PSINFO_PPID, PSINFO_SIZE, VERSION
-from .model import DELETED, PAGE, Mapping, Thread
+from .base import MAX_READ, Target
+from .core_writer import (
+    KEPT,
+    KEPT_TYPE,
+    NOTE,
+    NOTE_TYPE,
+    PR_PID,
+    PR_REGISTERS,
+    PSINFO_ARGS,
+    PSINFO_NAME,
+    PSINFO_PPID,
+    PSINFO_SIZE,
+    VERSION,
+)
+from .model import DELETED, GRAIN, PAGE, Mapping, Thread
 from .proc import boot_id, process_root
 from .procfs import parse_maps
 
@@ -29,13 +41,16 @@ ADDRESSED = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 FATAL = (*ADDRESSED, signal.SIGABRT, signal.SIGSYS)
 DUMPING = (*FATAL, signal.SIGQUIT, signal.SIGXCPU, signal.SIGXFSZ)  # signal(7), without SIGTRAP, which gdb's gcore notes too
 PTHREAD_TID, MOST_PIDS = 720, 1 << 22  # of glibc's struct pthread on x86-64; PID_MAX_LIMIT of linux/threads.h
+LEFT_OUT = "left out of the bundle, which holds what stacks, waits, requests and the KV cache need: llm-snapshot -heap has more"
 APART = 1.0  # seconds between two cores that are not of one moment
 OUTSIDE, SCHED_YIELD = (1 << 64) - 1, 24  # orig_rax outside of a system call; a call that blocks nobody
+OVERFLOW, NEAR = ", just below its stack: an overflow", 1 << 18  # bytes between the stack pointer, its stack's end, an access
 SI_KERNEL = 0x80  # where the kernel gives no address
 
 
 class Death(NamedTuple):
-    """The end of a process. `tid`: the thread that the signal reached. `address`: of an access that failed. `sender`, `user`: pid
+    """The end of a process. `tid`: the thread that the signal reached. `address`: of an access that failed, with `overflow` just
+    below the thread's stack, at whose end it was. `sender`, `user`: pid
     and user of the process that sent the signal, None where the kernel did. `own`: the process sent it to itself, as abort()
     does."""
 
@@ -45,12 +60,13 @@ class Death(NamedTuple):
     sender: int | None = None
     user: int | None = None
     own: bool = False
+    overflow: bool = False
 
     @property
     def text(self) -> str:
         """`SIGSEGV at address 0x10`; `SIGABRT, sent by process 812 (user 0)`"""
         if self.address is not None:
-            return f"{self.signal} at address {self.address:#x}"
+            return f"{self.signal} at address {self.address:#x}" + OVERFLOW * self.overflow
         if self.own:
             return f"{self.signal}, sent by itself"
         return self.signal + (f", sent by process {self.sender} (user {self.user})" if self.sender is not None else "")
@@ -92,24 +108,28 @@ def apart(targets: Iterable[Target]) -> list[str]:
 class CoreFileTarget(Target):
     """A core as a Target. Read-only memory of mapped files that the core leaves out comes from those files, as in gdb.
 
-    `kind` is "snapshot" for a core that our collector wrote, else "core". `NotFoundError` for a file that is no core."""
+    `kind` is "snapshot" for a core that our collector wrote, else "core". `NotFoundError` for a file that is no core.
+    `unpacked`: the core, where `path` is a place in an archive; `archive`: that archive, open, with a `fileno()`."""
 
     kind = "core"
 
-    def __init__(self, path: str, label: str = "") -> None:
+    def __init__(self, path: str, label: str = "", unpacked: Any = None, archive: Any = None) -> None:
         super().__init__()
-        self.file = elf.open_elf(path)
+        self.file = elf.open_elf(path) if unpacked is None else elf.Elf(path, files.FileBytes(path, unpacked))
         if self.file.type != elf.ET_CORE:
             raise NotFoundError(f"{path}: an ELF file, but not a core")
         self.path, self.arch = path, self.file.arch
         # memory is read, not mapped: each page would bring its neighbours along
         self._descriptor = cast(files.FileBytes, self.file.data).fileno()
+        self.archive = archive  # it stays open for as long as this is read
+        self._written = self._descriptor if archive is None else archive.fileno()  # the file whose owner wrote it
         self._loads = sorted((s for s in self.file.segments if s.type == elf.PT_LOAD and s.memsz), key=lambda s: s.vaddr)
         self._starts = [s.vaddr for s in self._loads]
         self.cut_short = any(s.offset + s.filesz > len(self.file.data) for s in self.file.segments)
         self._status: list[bytes] = []
         self._psinfo = self._auxv = self._siginfo = b""
         self.note: dict[str, Any] = {}
+        self._kept: dict[int, int] = {}  # pages of which only a part is in the file, and which: `ReadLog.marks`
         for name, kind, data in self.file.notes():
             self._take_note(name, kind, data)
         if not self._status and not self._loads:
@@ -125,7 +145,11 @@ class CoreFileTarget(Target):
     def moment(self) -> float:
         """When it was taken, in seconds after the epoch: of a snapshot by its note, of a core when its file was last written."""
         noted = self.note.get("time")
-        return noted if isinstance(noted, float) else os.stat(self._descriptor).st_mtime
+        return noted if isinstance(noted, float) else os.stat(self._written).st_mtime
+
+    def now(self) -> float | None:
+        """The time of its copy; None for a core that is no snapshot."""
+        return self.moment if isinstance(self.note.get("time"), float) else None
 
     def kin(self, family: str) -> tuple[Any, Any]:
         """(who it was, who its parent was), equal only for the same process; None for what is not known. `family`: what only the
@@ -140,6 +164,9 @@ class CoreFileTarget(Target):
     def _take_note(self, name: bytes, kind: int, data: bytes) -> None:
         if name == NOTE and kind == NOTE_TYPE:
             self.note = self._own_note(data)
+        elif name == NOTE and kind == KEPT_TYPE:
+            pages = KEPT.iter_unpack(data[: len(data) // KEPT.size * KEPT.size])
+            self._kept = {page: int.from_bytes(marks, "little") for page, marks in pages}
         elif name == b"LINUX" and kind == elf.NT_ARM_PAC_MASK and len(data) >= PAC_MASK.size:
             self.signature = PAC_MASK.unpack_from(data)[1]
         elif name != b"CORE":
@@ -178,7 +205,8 @@ class CoreFileTarget(Target):
             return None
         tid, name, (address,) = self._first_tid() or 0, signal.Signals(number).name, struct.unpack_from("<Q", self._siginfo, 16)
         if code > 0:
-            return Death(tid, name, address if number in ADDRESSED and code != SI_KERNEL else None)
+            known = number in ADDRESSED and code != SI_KERNEL
+            return Death(tid, name, address if known else None, overflow=known and self._below_stack(tid, address))
         return Death(tid, name, None, sender, user, number in FATAL and sender in (self.pid, tid))
 
     def fatal_signal(self) -> tuple[int, str] | None:
@@ -187,7 +215,16 @@ class CoreFileTarget(Target):
         death = self.death()
         if death is None or death.signal not in (number.name for number in FATAL) or death.sender is not None and not death.own:
             return None
-        return death.tid, death.signal + (f" at address {death.address:#x}" if death.address is not None else "")
+        return death.tid, death.text if death.address is not None else death.signal
+
+    def _below_stack(self, tid: int, address: int) -> bool:
+        """Whether an address lies just below the stack of a thread that has come to its end: the stack pointer is there too, and
+        nothing can be read or written at the address."""
+        registers = next((th.registers for th in self.threads() if th.tid == tid), None) or {}
+        pointer, at = registers.get(ptrace.STACK_POINTER[self.arch], 0), self.mapping_at(address)
+        low = min((m.start for m in self.mappings() if m.start > address and "w" in m.perms), default=0)
+        near = address < low <= address + NEAR and abs(pointer - address) <= NEAR and pointer <= low + NEAR
+        return near and (at is None or not set(at.perms) & set("rw"))
 
     def describe(self) -> str:
         """Its name in messages: its kind and file, which may have no name."""
@@ -215,7 +252,7 @@ class CoreFileTarget(Target):
 
     def user(self) -> readers.User | None:
         """For a snapshot that we or root have written: the user of the process. Otherwise the file's owner."""
-        owner, noted = readers.of_owner(self._descriptor), self.note.get("user")
+        owner, noted = readers.of_owner(self._written), self.note.get("user")
         if owner.uid in (0, os.geteuid()) and isinstance(noted, list) and len(noted) == 2:
             uid, groups = noted
             if isinstance(uid, int) and isinstance(groups, list) and all(isinstance(group, int) for group in groups):
@@ -227,6 +264,42 @@ class CoreFileTarget(Target):
         return str(self.note.get("cwd") or "")
 
     # ---- memory --------------------------------------------------------------------------------------------------
+    def read(self, address: int, size: int) -> bytes:
+        """As `Target.read`."""
+        if self._kept:
+            self._refuse_left_out(address, size)
+        return super().read(address, size)
+
+    def u64(self, address: int) -> int:
+        """As `Target.u64`."""
+        if self._kept:
+            self._refuse_left_out(address, 8)
+        return super().u64(address)
+
+    def cstring(self, address: int, limit: int = 4096) -> bytes:
+        """As `Target.cstring`, which reads more than it gives."""
+        if not self._kept:
+            return super().cstring(address, limit)
+        parts: list[bytes] = []
+        while limit > 0 and (not parts or b"\0" not in parts[-1]):
+            step = min(limit, GRAIN - address % GRAIN)
+            parts.append(self.read(address, step))
+            address, limit = address + step, limit - step
+        return b"".join(parts).partition(b"\0")[0]
+
+    def _refuse_left_out(self, address: int, size: int) -> None:
+        """`FaultError` where a part of a range was left out of a page that is in the file."""
+        at, end = address, address + size
+        while at < end and size <= MAX_READ:
+            page = at & -PAGE
+            marks = self._kept.get(page)
+            if marks is not None:
+                first, last = (at - page) // GRAIN, (min(end, page + PAGE) - 1 - page) // GRAIN
+                wanted = (2 << last - first) - 1
+                if marks >> first & wanted != wanted:
+                    raise FaultError(address, size, LEFT_OUT)
+            at = page + PAGE
+
     def _read(self, address: int, size: int) -> bytes:
         parts, at, left = [], address, size
         while left:
@@ -238,6 +311,7 @@ class CoreFileTarget(Target):
     def read_into(self, address: int, view: memoryview) -> None:
         """As `Target.read_into`; what lies in one segment is copied once."""
         s, size = self._segment_at(address), len(view)
+        self._refuse_left_out(address, size)
         if s is None or address + size > s.vaddr + s.filesz:
             super().read_into(address, view)
         elif os.preadv(self._descriptor, [view], s.offset + address - s.vaddr) < size:
@@ -248,6 +322,7 @@ class CoreFileTarget(Target):
         s = self._segment_at(address)
         if s is None or address + size > s.vaddr + s.filesz:
             raise FaultError(address, size, self._absent(address))
+        self._refuse_left_out(address, size)
         return self._read(address, size)
 
     def populated(self, start: int, end: int) -> list[tuple[int, int]]:
@@ -387,6 +462,8 @@ class CoreFileTarget(Target):
             thread = Thread(tid, name, str(told.get("state", "")) or _state(registers), registers)
             if isinstance(told.get("ns_tid"), int):
                 thread.ns_tid = told["ns_tid"]
+            if isinstance(told.get("cpu"), (int, float)):
+                thread.cpu = float(told["cpu"])
             if thread.registers:
                 m = self.mapping_at(thread.registers[ptrace.STACK_POINTER[self.arch]])
                 thread.stack = (m.start, m.end) if m else None

@@ -8,12 +8,13 @@ and include/uapi/asm-generic/unistd.h.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
 import signal
 import struct
-from typing import Sequence
+from typing import Iterator, Sequence
 
 from ..errors import GdbextError
 from . import ptrace
@@ -38,8 +39,18 @@ _installed = [False]
 
 
 def installed() -> bool:
-    """Whether this process can stop nothing."""
+    """Whether this process can stop nothing, or is not to."""
     return _installed[0]
+
+
+@contextlib.contextmanager
+def during() -> Iterator[None]:
+    """Stops nothing in the `with` block. It is the command's own will, and no filter."""
+    before, _installed[0] = _installed[0], True
+    try:
+        yield
+    finally:
+        _installed[0] = before
 
 
 def program(machine: str) -> bytes:

@@ -16,7 +16,7 @@ from . import ptrace
 from .holder import LONGEST, Held, Holder, before_others
 from .model import PAGE, Mapping
 from .pagemap import Presence
-from .proc import ProcTarget
+from .proc import ProcTarget, process_clock
 from .procfs import maps_text, parse_maps
 from .ranges import joined, stack_ranges
 from .remote_memory import ReadBuffer
@@ -31,7 +31,7 @@ class Stop:
     """The result of one stop.
 
     * `registers`: raw, by tid; `pac_mask`: raw
-    * `memory`: by page; `beside`: the pages that only `heap` and `growth` name
+    * `memory`: by page
     * `text`: the memory map; `maps`: the same, parsed
     * `seconds`: how long the process was paused
     * `woken`: how many threads slept and were stopped
@@ -41,16 +41,17 @@ class Stop:
     * `held_by`: other tracers that hold the process
     * `torn`: why the copy is of different moments, or ''
     * `again`: another stop may bring a better copy
-    * `ran`: whether it ran meanwhile, since it could not be stopped"""
+    * `ran`: whether it ran meanwhile, since it could not be stopped
+    * `clock`: `process_clock` while it was paused"""
 
     def __init__(self) -> None:
         self.registers: dict[int, bytes] = {}
         self.pac_mask = b""
         self.memory: dict[int, bytes | memoryview] = {}
-        self.beside: set[int] = set()
         self.maps: list[Mapping] = []
         self.text = ""
         self.seconds, self.woken, self.torn, self.again, self.ran = 0.0, 0, "", False, False
+        self.clock: int | None = None
         self.away: list[tuple[int, int]] = []
         self.swapped: list[tuple[int, int]] = []
         self.late: list[tuple[int, int]] = []
@@ -113,7 +114,7 @@ class Stopper:
         ends = sorted((m.start, m.end) for m in maps if "w" in m.perms)
         sleepers = self.sleepers.now()
         with self._held(sleepers) as held:
-            got.registers, got.pac_mask = held.registers, held.pac_mask
+            got.registers, got.pac_mask, got.clock = held.registers, held.pac_mask, process_clock(pid)
             self._add_sleepers(got, sleepers, held.stray)
             tops, away = self.presence.split(stack_ranges(got.registers.values(), self.live.arch, ends))
             got.away += away
@@ -140,9 +141,6 @@ class Stopper:
             for address, data in buffer.pieces():
                 for i in range(0, len(data) - PAGE + 1, PAGE):
                     got.memory[address + i] = data[i : i + PAGE]
-        asked = {page for one in buffers[1:3] for at, size in one.ranges for page in range(at, at + size, PAGE)}
-        beside = {page for one in (buffers[0], *buffers[3:]) for at, size in one.ranges for page in range(at, at + size, PAGE)}
-        got.beside = beside - asked
         return got
 
     def _add_sleepers(self, got: Stop, sleepers: dict[int, Sleeper], stray: set[int]) -> None:

@@ -19,12 +19,39 @@ def pages_of(address: int, size: int) -> range:
     return range(address & -PAGE, address + size, PAGE)
 
 
-class Recorder(ProcTarget):
+class _Logged(Target):
+    """A Target that notes which bytes are asked for, where its log wants to know (`ReadLog.marks`)."""
+
+    read_log: ReadLog
+
+    def read(self, address: int, size: int) -> bytes:
+        """As `Target.read`."""
+        data = super().read(address, size)
+        if self.read_log.marks is not None:
+            self.read_log.mark(address, size)
+        return data
+
+    def u64(self, address: int) -> int:
+        """As `Target.u64`."""
+        if self.read_log.marks is not None:
+            self.read_log.mark(address, 8)
+        return super().u64(address)
+
+    def cstring(self, address: int, limit: int = 4096) -> bytes:
+        """As `Target.cstring`, which reads more than it gives."""
+        marks, self.read_log.marks = self.read_log.marks, None
+        try:
+            found = super().cstring(address, limit)
+        finally:
+            self.read_log.marks = marks
+        self.read_log.mark(address, len(found) + 1)
+        return found
+
+
+class Recorder(_Logged, ProcTarget):
     """The running process; its log gathers the pages that a reader asks for, `limit` of them at most.
 
     With a `deadline` (monotonic) every read after it faults, and `copies` holds the memory that was read, by page."""
-
-    read_log: ReadLog
 
     def __init__(self, pid: int, *, limit: int = MAX_PAGES) -> None:
         super().__init__(pid)
@@ -54,12 +81,11 @@ class Recorder(ProcTarget):
         return super()._read_away(address, size)
 
 
-class Copy(Target):
+class Copy(_Logged):
     """The copied memory. Memory that cannot change (read-only mappings) still comes from the process; the log's `missed` gathers
     all other pages that it lacks, `pages` all that are read."""
 
     kind = "snapshot"
-    read_log: ReadLog
 
     def __init__(
         self, live: ProcTarget, memory: dict[int, bytes | memoryview], maps: list[Mapping], stopped: Sequence[Thread]

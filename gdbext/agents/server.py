@@ -15,6 +15,7 @@ from typing import Any
 
 from .. import __version__, log, package
 from ..access.files import json_of
+from ..commands.guide import topics
 from ..errors import GdbextError
 from ..render.text import one_line
 from . import tools
@@ -22,6 +23,12 @@ from .pages import Pages
 
 LIMIT = 60.0  # seconds of one call
 AT_ONCE = 2  # calls that run at the same time
+REPORT = ("why", "requests", "ranks")
+RESOURCES = {  # uri: (name, what it is)
+    "gdbext://report": ("report", "verdict, requests and processes of the engines on this machine, read when it is asked for"),
+    "gdbext://guide": ("guide", "which tools help in which trouble"),
+}
+ASK = "Find out by gdbext's tools: {} Change nothing. Name the evidence, and what is not known. The guide says:\n\n{}"
 MISSING = "mcp needs the package mcp, 2 or newer, in this Python: pip install 'gdbext[mcp]'   (or: pip install 'mcp>=2')"
 INSTRUCTIONS = (
     "Inspects LLM inference engines (vLLM, SGLang, …) on this machine. Nothing is changed: processes stand still for "
@@ -50,7 +57,16 @@ class Looks:
         if status not in (0, 3):
             lines = (err or out).strip().splitlines() or [f"exit status {status}"]
             return self.pages.first(tools.in_tools(lines[-1])), True
-        return self.pages.first(out.rstrip("\n")), False
+        text = out.rstrip("\n")
+        return self.pages.first(tools.for_agents(text) if tool == "guide" and text[:1] != "{" else text), False
+
+    async def report(self) -> str:
+        """What an engine, or each, is at: verdict, requests, processes."""
+        parts = []
+        for tool in REPORT:
+            text, _ = await self.call(tool, {})
+            parts.append(f"== {tool}\n{text}")
+        return "\n\n".join(parts)
 
     async def _look(self, words: Any) -> tuple[Any, ...]:
         """-> (exit status, standard output, standard error) of one command; `GdbextError` where it takes too long."""
@@ -71,8 +87,8 @@ class Looks:
 
 
 def structured(text: str, told: bool = False) -> dict[str, Any] | None:
-    """The content of an answer in JSON, as an object, if the answer fits in one page. `told`: the tool has an output schema, so
-    that text is an object too (`tools.output_schema`)."""
+    """The content of an answer in JSON, as an object, if the answer fits in one page. `told`: it is an answer, not an error:
+    text is an object too then (`tools.output_schema`)."""
     other = {"text": text} if told else None
     try:
         found = json_of(text.encode(), "an answer") if text.startswith("{") else None
@@ -87,6 +103,7 @@ def listed(types: Any) -> list[Any]:
     return [
         types.Tool(
             name=name,
+            title=tools.title(c),
             description=tools.description(c),
             input_schema=tools.schema(c),
             output_schema=tools.output_schema(c),
@@ -96,18 +113,56 @@ def listed(types: Any) -> list[Any]:
     ]
 
 
+def read_by_people(types: Any, looks: Looks, error: Any) -> dict[str, Any]:
+    """The handlers of resources and prompts: what a client's user may choose. A prompt for each topic of the guide. `error`: the
+    SDK's class of what a client is told; its numbers are JSON-RPC's."""
+
+    async def list_resources(context: Any, params: Any) -> Any:
+        made = [
+            types.Resource(uri=uri, name=name, title=name, description=said, mime_type="text/plain")
+            for uri, (name, said) in RESOURCES.items()
+        ]
+        return types.ListResourcesResult(resources=made)
+
+    async def read_resource(context: Any, params: Any) -> Any:
+        uri = str(params.uri)
+        if uri not in RESOURCES:
+            raise error(-32002, f"there is no {uri}; there are {', '.join(RESOURCES)}")
+        text = await looks.report() if uri.endswith("report") else "\n\n".join(map(tools.for_agents, topics().values()))
+        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type="text/plain", text=text)])
+
+    async def list_prompts(context: Any, params: Any) -> Any:
+        made = [types.Prompt(name=name, title=name, description=text.split("\n")[0]) for name, text in topics().items()]
+        return types.ListPromptsResult(prompts=made)
+
+    async def get_prompt(context: Any, params: Any) -> Any:
+        text = topics().get(params.name)
+        if text is None:
+            raise error(-32602, f"there is no prompt {params.name!r}; there are {', '.join(topics())}")
+        first, _, rest = text.partition("\n")
+        content = types.TextContent(type="text", text=ASK.format(first, tools.for_agents(rest)))
+        return types.GetPromptResult(description=first, messages=[types.PromptMessage(role="user", content=content)])
+
+    return {
+        "on_list_resources": list_resources,
+        "on_read_resource": read_resource,
+        "on_list_prompts": list_prompts,
+        "on_get_prompt": get_prompt,
+    }
+
+
 def serve(limit: float = LIMIT) -> None:
     """Serves until standard input ends; `GdbextError` where the SDK is missing."""
     try:
         import mcp_types as types  # type: ignore[import-not-found,unused-ignore]
         from mcp.server import Server  # type: ignore[import-not-found,unused-ignore]
         from mcp.server.stdio import stdio_server  # type: ignore[import-not-found,unused-ignore]
+        from mcp.shared.exceptions import MCPError  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         raise GdbextError(MISSING) from None
 
     async def run() -> None:
         looks, all_tools = Looks(limit), listed(types)
-        promised = {name for name, c in tools.tools().items() if c.fields is not None}
 
         async def list_tools(context: Any, params: Any) -> Any:
             return types.ListToolsResult(tools=all_tools)
@@ -115,11 +170,16 @@ def serve(limit: float = LIMIT) -> None:
         async def call_tool(context: Any, params: Any) -> Any:
             text, failed = await looks.call(params.name, params.arguments or {})
             content: list[types.ContentBlock] = [types.TextContent(type="text", text=text)]
-            made = structured(text, not failed and params.name in promised)
+            made = structured(text, not failed)
             return types.CallToolResult(content=content, structured_content=made, is_error=failed)
 
         server = Server(
-            "gdbext", version=__version__, instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
+            "gdbext",
+            version=__version__,
+            instructions=INSTRUCTIONS,
+            on_list_tools=list_tools,
+            on_call_tool=call_tool,
+            **read_by_people(types, looks, MCPError),
         )
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())

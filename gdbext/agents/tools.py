@@ -22,7 +22,7 @@ OPERANDS = {
     "expr": "Python that reading can answer: names of the frame, self.a[0].b, package.module:NAME.a, len(x), x.isnan().any()",
     "id": "a request: the engine's id of it, the user's, or the beginning of one, as requests lists them",
     "topic": "one of the topics that the answer without it lists",
-    "operand": "one of: {}; without it a summary",
+    "operand": "{}; without it a summary",
 }
 ON = "the process: a label or index of ranks, the pid of any Python, or a core file"
 
@@ -33,8 +33,10 @@ def tools() -> dict[str, type[Command]]:
 
 
 def offered(command: type[Command]) -> list[Option]:
-    """The options that an agent may give: none that writes a file, names one, or shows users' data."""
-    return [option for option in command.all_options() if option.for_agents]
+    """The options that an agent may give: none that writes a file, names one, or shows users' data; and none that says again what
+    the operand says."""
+    twice = operand_name(command) == "what"
+    return [option for option in command.all_options() if option.for_agents and not (twice and option.name == "on")]
 
 
 def operand_name(command: type[Command]) -> str:
@@ -58,13 +60,38 @@ def required(command: type[Command]) -> list[str]:
 
 
 def description(command: type[Command]) -> str:
-    """The first line of the command's help."""
-    return clean(command.__doc__ or "").split("\n")[0]
+    """The first line of the command's help, or what it says of itself as a tool."""
+    return command.tool_summary or clean(command.__doc__ or "").split("\n")[0]
+
+
+def title(command: type[Command]) -> str:
+    """A few words for a list of tools."""
+    return re.split(r"[:;,(]| and | with | as ", description(command))[0].rstrip(". ")
+
+
+def for_agents(guide: str) -> str:
+    """A text of the guide with the tools' names, without the lines about what agents have not: commands in gdb, of a shell, and
+    those that write files or set breakpoints."""
+    kept, dropped, known = [], -1, {c.name: c for c in table.load_all()}
+    for line in guide.split("\n"):
+        indent = len(line) - len(line.lstrip())
+        if dropped >= 0 and indent > dropped and line.strip():
+            continue
+        dropped = -1
+        said = re.match(r"(?: +|[^:]*: +)?(\(gdb\) )?([a-z][\w-]*)", line)
+        command = known.get(said[2]) if said else None
+        if said and (said[1] or command is not None and not command.tool or said[2] in ("gdb", "gdbext", "python3")):
+            dropped = max(indent, 2) if said[1] or indent else 0
+            continue
+        kept.append(line)
+    if not any(line.strip() for line in kept[1:]):
+        kept[1:] = ["Ask why, stacks, object and heap of the process or of its core file."]
+    return in_tools("\n".join(kept))
 
 
 def in_tools(text: str) -> str:
     """An error's text with the tools' names in place of their commands: agents know no others, and have no `help`."""
-    text = re.sub(r"; see: (gdbext )?help [\w-]+", "", text)
+    text = re.sub(r"; see: (gdbext )?help [\w-]+", "", text).replace("llm guide", "guide")
     for tool, command in tools().items():
         text = re.sub(rf"(?<![\w-]){command.name}(?![\w-])", tool, text)
     return text
@@ -75,10 +102,12 @@ def schema(command: type[Command]) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     name = operand_name(command)
     if name:
-        properties[name] = {"type": "string", "description": OPERANDS.get(name, "{}").format(command.operand)}
+        words = [one.strip() for one in command.operand.strip("[]").split("|")]
+        said = " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+        properties[name] = {"type": "string", "description": OPERANDS.get(name, "{}").format(said)}
     for option in offered(command):
-        words = isinstance(option.kind, (list, tuple))
-        one: dict[str, Any] = {"type": "string", "enum": list(option.kind)} if words else {"type": TYPES[str(option.kind)]}
+        kind = option.kind
+        one: dict[str, Any] = {"type": TYPES[kind]} if isinstance(kind, str) else {"type": "string", "enum": list(kind)}
         properties[option.name] = {**one, "description": ON if option.name == "on" else option.help}
     properties[CURSOR] = {
         "type": "string",
@@ -87,13 +116,12 @@ def schema(command: type[Command]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required(command), "additionalProperties": False}
 
 
-def output_schema(command: type[Command]) -> dict[str, Any] | None:
+def output_schema(command: type[Command]) -> dict[str, Any]:
     """The JSON schema of a call's structured content: the answer in JSON, or `text`, what is shown, where that was not asked
-    for or is more than a page. None where the command's fields are not declared."""
-    if command.fields is None:
-        return None
+    for or is more than a page."""
     found = answer_schema(command.name, command.fields)
-    return {"type": "object", "properties": {**found["properties"], "text": {"type": "string"}}}
+    del found["required"]
+    return {**found, "properties": {**found["properties"], "text": {"type": "string"}}}
 
 
 def words_of(command: type[Command], given: Mapping[str, Any], limit: float = 60.0) -> list[str]:
@@ -104,7 +132,7 @@ def words_of(command: type[Command], given: Mapping[str, Any], limit: float = 60
         option = known.get(key)
         if isinstance(value, (list, dict)):
             raise UsageError(f"{command.tool}: {key} is one text, number or truth value; several words go into one text")
-        if key == name:
+        if key == name or key == "on" and name == "what":
             continue
         if option is None:
             raise UsageError(f"{command.tool} has no argument {key!r}; it takes {', '.join([name] * bool(name) + list(known))}")
@@ -112,7 +140,7 @@ def words_of(command: type[Command], given: Mapping[str, Any], limit: float = 60
             words += ["-" + key] if value else []
         elif value is not None:
             words += ["-" + key, str(value)]
-    operand = str(given.get(name) or "") if name else ""
+    operand = str(given.get(name) or name == "what" and given.get("on") or "") if name else ""
     if any(ord(c) < 32 for word in [*words, operand] for c in word):
         raise UsageError(f"{command.tool}: an argument holds a control character")
     if nodes.plan([*words, operand]):
@@ -121,8 +149,11 @@ def words_of(command: type[Command], given: Mapping[str, Any], limit: float = 60
         raise UsageError(f"{command.tool} needs {name}: {command.operand}")
     words += _waits(command, given, max(limit - SPARE, limit / 2))
     operand = " ".join(filter(None, [_operand(command)[0], operand]))
-    words += ["--", operand] if operand else []
+    if operand:
+        words += [operand] if command.starts else ["--", operand]
     asked = command.parse(line_of(command, words))
+    if command.starts and asked.program:
+        raise UsageError(f"{command.tool}: no program is started for an agent")
     for option in command.all_options():
         if not option.for_agents and getattr(asked, option.key) != option.default:
             raise UsageError(f"{command.tool}: -{option.name} is not for agents")

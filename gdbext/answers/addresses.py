@@ -14,12 +14,50 @@ from ..cpython.runtime import open_runtime
 from ..errors import ContradictionError, FaultError, GdbextError, NotFoundError
 from ..kvcache.addresses import Layer
 from ..kvcache.model import Cache, Worker
+from ..render.fields import FLAG, NUMBER, TEXT, Field, Fields, each
 from ..render.jsonline import Address
 from ..render.text import Style, escape
 from ..torch.tensor import Tensor
 from ..torch.tensor_impl import is_tensor, read_tensor
-from .kv import owners_data
+from .kv import OWNER
+from .places import PAUSE
 
+MAPPING = Fields(  # of a mapping
+    Field("start", str, read=lambda m: Address(m.start)),
+    Field("end", str, read=lambda m: Address(m.end)),
+    *each(str, "perms path"),
+    Field("offset", int, "of the address in the file"),
+)
+TENSOR = Fields(  # of a tensor
+    Field("address", str),
+    *each(([int], None), "shape stride"),
+    Field("dtype", str, read=lambda t: "torch." + t.dtype.name),
+    Field("device", TEXT),
+    Field("offset", int, "of the address in it", "bytes", lambda t: 0),
+    shape="tensor",
+)
+_WHERE = (Field("rank", str), Field("layer", int), Field("name", TEXT), Field("part", str))
+HERE = Fields(*_WHERE, Field("address", str), Field("device", str), Field("note", TEXT))
+KV = Fields(
+    *_WHERE,
+    *each(NUMBER, "block slot head element"),
+    Field("owners", [Fields(*OWNER, Field("token", NUMBER))]),
+    Field("owners_known", bool, "the scheduler was read"),
+    Field("free", FLAG),
+    Field("note", TEXT),
+    Field("tensor", TENSOR),
+    shape="kv-place",
+)
+ANSWER = Fields(
+    Field("address", str),
+    Field("kind", str, "`kv`, `tensor`, `object`, `mapping`, `kernel` or `unmapped`", default="unmapped"),
+    Field("tensor", (TENSOR, None), default=None),
+    Field("object", (Fields(*each(str, "type repr")), None), "a Python object that begins there", default=None),
+    Field("kv", (KV, None), "of -kv: what was asked for", default=None),
+    Field("mapping", (MAPPING, None), default=None),
+    Field("addresses", [HERE], "of -kv"),
+    Field("pauses", [PAUSE], "of the copy that was read where numbers contradicted one another"),
+)
 TYPE_SUBCLASS = 1 << 31  # Py_TPFLAGS_TYPE_SUBCLASS: the type of a type has it
 
 
@@ -81,15 +119,8 @@ def _parts(layer: Layer, wanted: Mapping[str, Any]) -> list[str]:
 
 def _address_data(worker: Worker, layer: Layer, part: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
     at = layer.address(part, wanted["block"], wanted.get("slot", 0), wanted.get("head", 0), wanted.get("element", 0))
-    return {
-        "rank": worker.rank,
-        "layer": layer.index,
-        "name": escape(layer.name) or None,
-        "part": part,
-        "address": Address(at),
-        "device": layer.device,
-        "note": layer.note or None,
-    }
+    about = {"rank": worker.rank, "layer": layer.index, "name": escape(layer.name) or None, "part": part}
+    return HERE.of(**about, address=Address(at), device=layer.device, note=layer.note or None)
 
 
 def place_in_worker(cache: Cache | None, worker: Worker, address: int) -> dict[str, Any] | None:
@@ -106,48 +137,34 @@ def _place_data(
     group = cache.group(layer.group) if cache else None
     pool = cache.pools[group.pool] if cache and group else None
     owners = cache.owners(group.pool).get(place["block"], []) if cache and group else []
-    said = owners_data(o for o in owners if group and cache and (o[1] == group.id or len(cache.groups) == 1))
+    said = [OWNER.data(o) for o in owners if group and cache and (o[1] == group.id or len(cache.groups) == 1)]
     for owner in said:
         owner["token"] = owner["index"] * group.block_size + place.get("slot", 0) if group else None
     known = pool is not None and (pool.linked or pool.free_ids is not None) and pool.valid(place["block"])
     found = layer.part(part)
     tensor: Any = found.tensor if found is not None else None
-    return {
-        "rank": worker.rank,
-        "layer": layer.index,
-        "name": escape(layer.name) or None,
-        "part": part,
+    offset = address - (tensor.storage_data + tensor.storage_offset * tensor.dtype.itemsize)
+    return KV.of(
+        rank=worker.rank,
+        layer=layer.index,
+        name=escape(layer.name) or None,
+        part=part,
         **place,
-        "owners": said,
-        "owners_known": group is not None,
-        "free": bool(pool.free_bits()[place["block"]]) if pool is not None and known else None,
-        "note": layer.note or None,
-        "tensor": _tensor_data(
-            tensor, tensor.address, address - (tensor.storage_data + tensor.storage_offset * tensor.dtype.itemsize)
-        ),
-    }
+        owners=said,
+        owners_known=group is not None,
+        free=bool(pool.free_bits()[place["block"]]) if pool is not None and known else None,
+        note=layer.note or None,
+        tensor=_tensor_data(tensor, tensor.address, offset),
+    )
 
 
 def _tensor_data(tensor: Tensor, address: int, offset: int) -> dict[str, Any]:
-    return {
-        "address": Address(address),
-        "shape": tensor.shape,
-        "stride": tensor.stride,
-        "dtype": "torch." + tensor.dtype.name,
-        "device": tensor.device,
-        "offset": offset,
-    }
+    return {**TENSOR.data(tensor), "address": Address(address), "offset": offset}
 
 
 def mapping_data(mapping: MemoryMapping, address: int) -> dict[str, Any]:
     """The mapping that an address lies in."""
-    return {
-        "start": Address(mapping.start),
-        "end": Address(mapping.end),
-        "perms": mapping.perms,
-        "path": escape(mapping.path),
-        "offset": mapping.offset + address - mapping.start,
-    }
+    return {**MAPPING.data(mapping), "offset": mapping.offset + address - mapping.start}
 
 
 def object_fields(target: Target, address: int, private: AbstractSet[str] = frozenset()) -> dict[str, Any]:

@@ -4,12 +4,61 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..render.text import Style, escape, table
+from ..render.fields import NUMBER, REAL, TEXT, Field, Fields, each
+from ..render.text import Style, escape
+from .shapes import SELECTED
+
+BREAKPOINT = Fields(  # as `PyBreakpoint.data` gives it; of llm-break also those at kernels
+    Field("number", NUMBER, head="number"),
+    Field("command", str, head="kind"),
+    Field("file", TEXT, head="where", draw=lambda row, style: _place(row, style)),
+    *each(NUMBER, "line"),
+    *each(TEXT, "function"),
+    Field("pending", bool, "its place is not there yet"),
+    Field("hits", int, head="hits"),
+    *each(TEXT, "condition"),
+    Field("count", int, "stops from this pass on"),
+    Field("places", int, "debug registers of each process"),
+    Field("also", [str], "further places of the name, FILE:LINE"),
+    Field("processes", [NUMBER], "pids"),
+    Field("uncaught", bool, "of pycatch"),
+    Field("modules", [str], "of pytrace -calls"),
+    Field("tid", NUMBER, "of pytrace -calls"),
+    Field("kernel", TEXT, "of llm-break"),
+    Field("kernels", [str], "of llm-break: those that it stops at"),
+    Field("where", str, "of llm-break: on the host or the device, and through what"),
+    *each(TEXT, "address library", means="of llm-break"),
+    shape="breakpoint",
+)
+EVENT = Fields(
+    Field("time", REAL, "seconds after the epoch"),
+    *each(NUMBER, "number pid tid"),
+    *each(str, "label file"),
+    *each(NUMBER, "line"),
+    *each(str, "function text"),
+    Field("seconds", REAL, "of a return of pytrace: since its call"),
+    Field("name", str, "of llm-save"),
+    Field("saved", str, "of llm-save: the file; '': nothing could be written"),
+)
+SET = Fields(
+    Field("breakpoints", [BREAKPOINT], "those that were set; without operand all"),
+    Field("deleted", [NUMBER], "with -delete: their numbers"),
+    Field("events", [EVENT], "of pylog, pytrace, llm-save: as they come, one object each; without operand those so far"),
+)
+STEPPED = Fields(
+    Field("frame", (SELECTED, None), "where it stopped; null: the step did not end"),
+    Field("tid", NUMBER),
+    Field("returned", TEXT, "of pyfinish: the value, where it is known"),
+)
 
 
 def registers_text(data: dict[str, Any]) -> str:
     """How many debug registers of each process a breakpoint takes."""
     return f"{data['places']} debug register{'s' if data['places'] != 1 else ''}"
+
+
+def _place(row: Any, style: Style) -> str:
+    return place_text(row, style) + ("  pending" if row["pending"] else "")
 
 
 def place_text(data: dict[str, Any], style: Style) -> str:
@@ -40,8 +89,4 @@ def list_text(found: list[dict[str, Any]], style: Style) -> str:
     """The Python breakpoints that are set, as a table."""
     if not found:
         return "no Python breakpoints; help pybreak shows how to set one"
-    rows = [
-        [str(d["number"]), d["command"], place_text(d, style) + ("  pending" if d["pending"] else ""), str(d["hits"])]
-        for d in found
-    ]
-    return table(rows, ["number", "kind", "where", "hits"], style)
+    return BREAKPOINT.table(found, style)

@@ -14,6 +14,12 @@ FAILED = Fields(
 )
 
 
+def nodes(*about: Field) -> Field:
+    """The field `nodes` of an answer over several machines, with what it says `about` each."""
+    state = Field("state", str, "`read` or `failed`")
+    return Field("nodes", [Fields(Field("node", str), state, Field("reason", TEXT), *about)], "over several machines")
+
+
 def place_of(name: str) -> str:
     """A machine's name as its places have it in `node`."""
     return escape(name.partition(":")[2] or name)
@@ -66,7 +72,7 @@ def merged(
     refuses, is named in `failed`; `GdbextError` where none is left."""
     data: dict[str, Any] = {f.name: 0 if f.merge == SUM else [] for f in fields.merging(JOIN, SUM)}
     partial, nodes = [], []
-    for name, node, answer in sound(answers, {**fields.shape, "partial?": [str]}, failed, take):
+    for name, node, answer in sound(answers, fields.answer_shape, failed, take):
         for f in fields.merging(SUM):
             data[f.name] += answer.get(f.name, 0)
         for f in fields.merging(JOIN, FAILURES):

@@ -13,6 +13,7 @@ from ..render.jsonline import Address
 from ..render.text import Style, escape
 from ..stacks import ending
 from ..stacks.threads import ProcessView, ThreadView
+from .shapes import END, THROWN
 
 
 def ends_data(views: Iterable[ProcessView]) -> list[dict[str, Any]]:
@@ -31,19 +32,19 @@ def end_data(target: Target, rt: Runtime | None, views: Sequence[ThreadView], la
     text = escape(found.text)
     if thrown is not None:
         text += f", for a C++ exception that nothing caught: {escape(thrown.type)}" + (f": {message}" if message else "")
-    return {
-        "label": escape(label or target.label),
-        "pid": target.pid,
-        "kind": found.kind,
-        "tid": death.tid if death is not None else found.thread.tid if found.thread is not None else None,
-        "signal": death.signal if death is not None else None,
-        "address": Address(death.address) if death is not None and death.address is not None else None,
-        "sender": death.sender if death is not None else None,
-        "user": death.user if death is not None else None,
-        "waits_for": [{"tid": th.tid, "name": escape(th.name), "at": escape(str(th.top or ""))} for th in found.waits_for],
-        "exception": {"type": escape(thrown.type), "message": message} if thrown is not None else None,
-        "text": text,
-    }
+    return END.of(
+        label=escape(label or target.label),
+        pid=target.pid,
+        kind=found.kind,
+        tid=death.tid if death is not None else found.thread.tid if found.thread is not None else None,
+        signal=death.signal if death is not None else None,
+        address=Address(death.address) if death is not None and death.address is not None else None,
+        sender=death.sender if death is not None else None,
+        user=death.user if death is not None else None,
+        waits_for=[{"tid": th.tid, "name": escape(th.name), "at": escape(str(th.top or ""))} for th in found.waits_for],
+        exception=THROWN.of(type=escape(thrown.type), message=message) if thrown is not None else None,
+        text=text,
+    )
 
 
 def said(message: str, rt: Runtime | None) -> str:

@@ -9,30 +9,42 @@ from ..access.base import Target
 from ..cpython.content import counted, hides_message
 from ..cpython.exceptions import Raised, TraceFrame
 from ..errors import GdbextError, NotFoundError
+from ..render.fields import NUMBER, TEXT, Field, Fields, each
 from ..render.jsonline import Address
 from ..render.text import Style, beneath, escape
 from .frames import python_frame
+from .shapes import FRAME
 from .variables import frame_variable_lines
 
 CAUSE = "The above exception was the direct cause of the following exception:"
 CONTEXT = "During handling of the above exception, another exception occurred:"
 
+EXCEPTION = Fields(
+    Field("type", str),
+    Field("message", TEXT, "null: its text is up to its own `__str__`; in an engine one that may quote a user is counted"),
+    Field("args", str),
+    Field("address", TEXT),
+    Field("frames", [FRAME], "innermost first"),
+    Field("suppress_context", bool),
+    Field("notes", [str]),
+    Field("again", bool, "it stands above already"),
+    shape="exception",
+)
+EXCEPTION.add(*each((EXCEPTION, None), "cause context"), Field("members", [EXCEPTION], "of a group"))
+IN_FLIGHT = Fields(
+    Field("tid", NUMBER, "null: of no thread"),
+    Field("name", str, "of the thread"),
+    Field(
+        "state", str, "`raised` (on its way up), `handled` (an except, finally or `__exit__` runs) or `unhandled` (the last one)"
+    ),
+    *EXCEPTION,
+)
+
 
 def frame_entry(frame: TraceFrame, level: int, private: AbstractSet[str] | None) -> dict[str, Any]:
     """A `TraceFrame` as the JSON `frame`."""
-    data = {
-        "level": level,
-        "kind": "python",
-        "function": escape(frame.qualname),
-        "name": escape(frame.function),
-        "file": escape(frame.file),
-        "line": frame.line,
-        "pc": None,
-        "sp": None,
-        "library": None,
-        "reliable": True,
-        "locals": [],
-    }
+    names = {"function": escape(frame.qualname), "name": escape(frame.function), "file": escape(frame.file)}
+    data = FRAME.of(level=level, kind="python", **names, line=frame.line, library=None, locals=[])
     if private is not None:
         try:
             held = python_frame(frame.python_frame(level), private)
@@ -50,19 +62,22 @@ def exception_data(found: Raised, private: AbstractSet[str] = frozenset(), with_
     def said(text: str) -> str:
         return counted(text) if hide and text else escape(text, keep="\n")
 
-    return {
-        "type": escape(found.type),
-        "message": None if found.message is None else said(found.message),
-        "args": f"({said(found.args)})" if hide and found.args not in ("", "()") else escape(found.args),
-        "address": Address(found.address) if found.address else None,
-        "frames": [frame_entry(f, i, shown) for i, f in enumerate(found.frames)],
-        "cause": exception_data(found.cause, private, with_locals) if found.cause is not None else None,
-        "context": exception_data(found.context, private, with_locals) if found.context is not None else None,
-        "suppress_context": found.suppress_context,
-        "notes": [said(n) for n in found.notes],
-        "members": [exception_data(m, private, with_locals) for m in found.members],
-        "again": found.again,
-    }
+    def linked(other: Raised | None) -> dict[str, Any] | None:
+        return exception_data(other, private, with_locals) if other is not None else None
+
+    return EXCEPTION.of(
+        type=escape(found.type),
+        message=None if found.message is None else said(found.message),
+        args=f"({said(found.args)})" if hide and found.args not in ("", "()") else escape(found.args),
+        address=Address(found.address) if found.address else None,
+        frames=[frame_entry(f, i, shown) for i, f in enumerate(found.frames)],
+        cause=linked(found.cause),
+        context=linked(found.context),
+        suppress_context=found.suppress_context,
+        notes=[said(n) for n in found.notes],
+        members=[exception_data(m, private, with_locals) for m in found.members],
+        again=found.again,
+    )
 
 
 def cut_reasons(found: Raised) -> list[str]:

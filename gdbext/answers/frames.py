@@ -12,28 +12,19 @@ from ..cpython.frames import PyFrame
 from ..cpython.reprs import Limits
 from ..cpython.runtime import Runtime
 from ..errors import GdbextError
-from ..kernels import launch as launches
-from ..kernels import triton
+from ..kernels.watched import LAUNCHES
 from ..render import names
 from ..render.jsonline import Address
 from ..render.text import Style, escape
+from .shapes import FRAME, SELECTED
 from .variables import variables_of
 
 
 def python_frame(frame: PyFrame, private: AbstractSet[str] | None = None, limits: Limits | None = None) -> dict[str, Any]:
     """A `PyFrame` as the JSON `frame`; with its variables where `private` (names to hide) is given."""
-    data = {
-        "level": frame.level,
-        "kind": "python",
-        "function": escape(frame.function),
-        "file": escape(frame.file),
-        "line": frame.line,
-        "pc": None,
-        "sp": Address(frame.anchor) if frame.anchor else None,
-        "library": None,
-        "reliable": True,
-        "locals": [],
-    }
+    anchor = Address(frame.anchor) if frame.anchor else None
+    place = {"function": escape(frame.function), "file": escape(frame.file), "line": frame.line}
+    data = FRAME.of(level=frame.level, kind="python", **place, sp=anchor, library=None, locals=[])
     if private is not None:
         try:
             data["locals"] = variables_of(frame, private, limits)
@@ -45,24 +36,24 @@ def python_frame(frame: PyFrame, private: AbstractSet[str] | None = None, limits
 
 def frame_place(frame: PyFrame) -> dict[str, Any]:
     """Where a Python frame is, as the JSON `frame` of the commands that select or name one."""
-    return {"index": frame.level, "function": escape(frame.function), "file": escape(frame.file), "line": frame.line}
+    return SELECTED.of(index=frame.level, function=escape(frame.function), file=escape(frame.file), line=frame.line)
 
 
 def native_frame(frame: NativeFrame, level: int) -> dict[str, Any]:
     """A `NativeFrame` as the JSON `frame`."""
-    return {
-        "level": level,
-        "kind": "native",
-        "function": escape(names.demangle(frame.function)) if frame.function else "",
-        "file": frame.file,
-        "line": frame.line,
-        "pc": Address(frame.pc),
-        "sp": Address(frame.sp),
-        "library": escape(frame.library),
-        "reliable": frame.reliable,
-        "doubt": escape(frame.doubt),
-        "locals": [],
-    }
+    return FRAME.of(
+        level=level,
+        kind="native",
+        function=escape(names.demangle(frame.function)) if frame.function else "",
+        file=frame.file,
+        line=frame.line,
+        pc=Address(frame.pc),
+        sp=Address(frame.sp),
+        library=escape(frame.library),
+        reliable=frame.reliable,
+        doubt=escape(frame.doubt),
+        locals=[],
+    )
 
 
 def launched_kernel(
@@ -73,8 +64,11 @@ def launched_kernel(
     if not native or not target.is_stopped or thread is None:
         return None
     entry = native[0].function
-    if "LaunchKernel" not in entry and "LaunchCooperative" not in entry and (target.pid, native[0].pc) not in launches.watched:
+    if "LaunchKernel" not in entry and "LaunchCooperative" not in entry and (target.pid, native[0].pc) not in LAUNCHES:
         return None
+    from ..kernels import launch as launches
+    from ..kernels import triton
+
     own = None
     try:
         found = launches.launch_at(target, target.registers(thread))
@@ -85,44 +79,16 @@ def launched_kernel(
         return None  # its frames are complete; llm-launch names the unread arguments
     if found is None:
         return None
-    return {
-        "level": 0,
-        "kind": "kernel",
-        "function": escape(found.name if own is None else own.name),
-        "file": "",
-        "line": None,
-        "pc": Address(found.function),
-        "sp": None,
-        "library": "",
-        "reliable": True,
-        "locals": [],
-        "device": None,
-        "grid": found.grid,
-        "block": found.block,
-        "thread": None,
-    }
+    name, at = escape(found.name if own is None else own.name), Address(found.function)
+    place = {"device": None, "grid": found.grid, "block": found.block, "thread": None}
+    return FRAME.of(level=0, kind="kernel", function=name, pc=at, **place, locals=[])
 
 
 def device_kernel(kernel: Any) -> dict[str, Any]:
     """A kernel on the device, as cuda-gdb sees it, as a frame."""
-    return {
-        "level": 0,
-        "kind": "kernel",
-        "function": escape(kernel.name),
-        "file": "",
-        "line": None,
-        "pc": None,
-        "sp": None,
-        "library": "",
-        "reliable": True,
-        "locals": [],
-        "device": kernel.device,
-        "grid": kernel.grid,
-        "block": kernel.block,
-        "thread": None,
-        "number": kernel.id,
-        "current": kernel.current,
-    }
+    place = {"device": kernel.device, "grid": kernel.grid, "block": kernel.block, "thread": None}
+    own = {"number": kernel.id, "current": kernel.current}
+    return FRAME.of(level=0, kind="kernel", function=escape(kernel.name), **place, **own, locals=[])
 
 
 def python_frame_line(frame: dict[str, Any], style: Style) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from ..errors import GdbextError
 from ..kernels import gpucore
 from ..render import names
+from ..render.fields import NUMBER, TEXT, Field, Fields, each, or_none
 from ..render.jsonline import Address
 from ..render.text import Style, escape, size
 
@@ -58,61 +59,63 @@ RELEASES = (
 )
 
 
-def device_data(device: Any) -> dict[str, Any]:
-    """A GPU of the core as JSON."""
-    return {
-        "index": device.index,
-        "name": escape(device.name),
-        "architecture": escape(device.architecture),
-        "sms": device.sms,
-        "exception": gpucore.exception_name(device.exception),
-    }
-
-
-def kernel_data(kernel: Any) -> dict[str, Any]:
-    """A kernel that ran when the core was written, as JSON."""
-    return {
-        "name": function(kernel.name),
-        "device": kernel.device.index,
-        "grid": kernel.grid,
-        "block": kernel.block,
-        "exception": gpucore.exception_name(kernel.exception),
-        "id": kernel.id,
-        "entry": Address(kernel.entry),
-        "host_tid": kernel.host_tid,
-        "blocks": kernel.blocks,
-        "warps": kernel.warps,
-        "places": [
-            {"warps": n, "pc": Address(pc), "function": function(name), "offset": offset} for n, pc, name, offset in kernel.places
-        ],
-    }
-
-
-def fault_data(fault: Any) -> dict[str, Any]:
-    """A thread that stopped with an exception, as JSON."""
-    return {
-        "device": fault.device.index,
-        "kernel": function(fault.kernel.name) if fault.kernel else None,
-        "block": fault.block,
-        "thread": fault.thread,
-        "pc": None if fault.pc is None else Address(fault.pc),
-        "address": None if fault.address is None else Address(fault.address),
-        "exception": gpucore.exception_name(fault.exception),
-        "function": function(fault.function),
-        "offset": fault.offset,
-        "precise": fault.precise,
-        "sm": fault.sm,
-        "warp": fault.warp,
-        "lane": fault.lane,
-        "threads": fault.lanes,
-        "grid": fault.kernel.id if fault.kernel else None,
-        "text": escape(fault.text),
-        "address_from": fault.told_by or None,
-    }
-
-
 def function(mangled: str) -> str:
     return escape(names.demangle(mangled)) if mangled else ""
+
+
+_EXTENT = ([int], None)
+_EXCEPTION = Field("exception", TEXT, read=lambda one: gpucore.exception_name(one.exception))
+DEVICE = Fields(Field("index", int), *each(str, "name architecture"), Field("sms", int), _EXCEPTION)
+PLACE = Fields(  # of (warps, pc, name, offset)
+    Field("warps", int, read=lambda p: p[0]),
+    Field("pc", str, read=lambda p: Address(p[1])),
+    Field("function", str, read=lambda p: function(p[2])),
+    Field("offset", NUMBER, "in it", "bytes", lambda p: p[3]),
+)
+KERNEL = Fields(
+    Field("name", str, read=lambda k: function(k.name)),
+    Field("device", int, read=lambda k: k.device.index),
+    *each(_EXTENT, "grid block"),
+    _EXCEPTION,
+    Field("id", int),
+    Field("entry", str, read=lambda k: Address(k.entry)),
+    *each(NUMBER, "host_tid blocks warps"),
+    Field("places", [PLACE], "where its warps are", read=lambda k: [PLACE.data(p) for p in k.places]),
+)
+
+
+def _address(value: int | None) -> Address | None:
+    return None if value is None else Address(value)
+
+
+FAULT = Fields(  # of a thread that stopped with an exception
+    Field("device", int, read=lambda f: f.device.index),
+    Field("kernel", TEXT, read=lambda f: function(f.kernel.name) if f.kernel else None),
+    *each(_EXTENT, "block thread"),
+    Field("pc", TEXT, read=lambda f: _address(f.pc)),
+    Field("address", TEXT, "that was touched", read=lambda f: _address(f.address)),
+    _EXCEPTION,
+    Field("function", str, read=lambda f: function(f.function)),
+    Field("offset", NUMBER, "in it", "bytes"),
+    Field("precise", bool, "the exception is of this very instruction"),
+    *each(NUMBER, "sm warp lane"),
+    Field("threads", NUMBER, "of its warp that failed", read=lambda f: f.lanes),
+    Field("grid", NUMBER, read=lambda f: f.kernel.id if f.kernel else None),
+    Field("text", str),
+    Field("address_from", TEXT, "`instruction`: worked out from it and its registers", read=or_none("told_by")),
+)
+CORE = Fields(
+    Field("file", str, read=lambda core: core.path),
+    Field("devices", [DEVICE], read=lambda core: [DEVICE.data(d) for d in core.devices]),
+    Field("kernels", [KERNEL], "that ran", read=lambda core: [KERNEL.data(k) for k in core.kernels]),
+    Field("faults", [FAULT], "warps with an exception", read=lambda core: [FAULT.data(f) for f in core.faults]),
+    Field("global_memory", int, "in the file", "bytes", lambda core: sum(length for _, length in core.memory)),
+)
+ANSWER = Fields(
+    *CORE,
+    Field("setup", str, "with -setup, alone: lines for a shell"),
+    Field("releases", [Fields(*each(str, "from text"))], "with -setup: what differs from each on"),
+)
 
 
 def short(name: str, limit: int = 100) -> str:
@@ -181,17 +184,6 @@ def summary_text(data: dict[str, Any], style: Style) -> str:
     return "\n".join(lines)
 
 
-def core_data(core: gpucore.GpuCore) -> dict[str, Any]:
-    """The fields of llm-gpucore."""
-    return {
-        "file": core.path,
-        "devices": [device_data(d) for d in core.devices],
-        "kernels": [kernel_data(k) for k in core.kernels],
-        "faults": [fault_data(f) for f in core.faults],
-        "global_memory": sum(length for _, length in core.memory),
-    }
-
-
 def setup_data(cuda: str | None) -> dict[str, Any]:
     """The fields of llm-gpucore -setup: the lines for a shell, as the release `cuda` needs them ("12.8"; without it, for each
     release)."""
@@ -205,4 +197,5 @@ def setup_data(cuda: str | None) -> dict[str, Any]:
         if not wanted:
             raise GdbextError(f"-cuda {cuda}: GPU cores need CUDA 11.4 or newer")
     text = SETUP.format(flags=FLAGS, release="\n".join("# " + line for _, line in wanted))
-    return {"setup": text, "releases": [{"from": ".".join(map(str, first)), "text": line} for first, line in wanted]}
+    releases = [{"from": ".".join(map(str, first)), "text": line} for first, line in wanted]
+    return ANSWER.of(setup=text, releases=releases)

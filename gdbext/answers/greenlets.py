@@ -5,27 +5,30 @@ from __future__ import annotations
 from typing import AbstractSet, Any
 
 from ..cpython.greenlets import Greenlet
+from ..render.fields import LEFT_OUT, NUMBER, Field, Fields
 from ..render.jsonline import Address
-from ..render.text import Style, escape
+from ..render.text import Style
 from .frames import frame_text, python_frame
+from .shapes import FRAME
 from .variables import frame_variable_lines
 
 _WITHOUT_STACK = (("new", "never started"), ("ended", "ended"))
 
+GREENLET = Fields(
+    Field("address", str, read=lambda g: Address(g.address)),
+    Field("type", str, "its class; `Hub`: gevent's loop", read=lambda g: g.type_name),
+    Field("state", str, "`running` (its frames are its thread's), `suspended`, `new` (never started), `ended` or `unknown`"),
+    Field("main", bool, "its thread's first", read=lambda g: g.is_main),
+    Field("tid", NUMBER),
+    Field("frames", [FRAME], read=lambda g: []),
+    Field("error", str, "why it is unknown", read=lambda g: g.error or LEFT_OUT),
+)
+
 
 def greenlet_data(greenlet: Greenlet, private: AbstractSet[str] | None = None) -> dict[str, Any]:
     """A `Greenlet` as JSON fields; `private` as for `python_frame`."""
-    data = {
-        "address": Address(greenlet.address),
-        "type": escape(greenlet.type_name),
-        "state": greenlet.state,
-        "main": greenlet.is_main,
-        "tid": greenlet.tid,
-        "frames": [python_frame(frame, private) for frame in greenlet.frames],
-    }
-    if greenlet.error:
-        data["error"] = escape(greenlet.error)
-    return data
+    data = GREENLET.data(greenlet)
+    return {**data, "frames": [python_frame(frame, private) for frame in greenlet.frames]}
 
 
 def greenlet_lines(greenlets: list[dict[str, Any]], style: Style, with_locals: bool) -> list[str]:

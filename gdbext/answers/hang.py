@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from typing import Any, Callable, Dict, Sequence
 
 from ..errors import GdbextError
+from ..render.fields import NUMBER, Field, Fields, each
 from ..render.text import escape
 from ..requests.model import KEPT
 from ..stacks import snapshots
@@ -17,13 +17,66 @@ from ..verdict.graph import step
 from ..verdict.kinds import MEANING, QUIET
 from ..verdict.words import blocked_in, own_place
 from . import hang_text, requests, wait_tree
-from .chains import chains_data
+from .chains import CHAIN, chains_data
+from .each_node import FAILED, nodes
 from .ends import ends_data
-from .places import nodes_of, place
+from .places import PAUSE, PLACE, nodes_of, place
+from .shapes import END
+from .untraced import UNTRACED
 
 HELD = 3  # locks of one culprit that are named
 PARKED, STUCK = "parked", ("never-fits", "parked", "behind", "lost", "zombie", "thrash")
 
+CULPRIT = Fields(
+    *PLACE,
+    Field("at", str, "where it is in Python"),
+    Field("blocked", str, "where below that"),
+    Field("holds", str, "the locks that others want of it"),
+    Field("waits_for", str),
+    shape="culprit",
+)
+LASTS = Fields(Field("verdict", str), Field("culprits", [CULPRIT]), Field("victims", [str]))
+SAID = Fields(
+    Field("verdict", str, "[what each means](verdicts.md), and by which rule it is found"),
+    Field("sentence", str, "names program, process and line"),
+    Field("culprits", [CULPRIT]),
+    Field("evidence", [str]),
+    Field("victims", [str]),
+    Field("not_asked", [str], "ranks that are awaited and not among the processes read: accused of nothing"),
+    Field("not_asked_at", [Fields(*each(str, "rank address"))], "their machines, as far as gloo's connections tell"),
+    Field("if_it_lasts", (LASTS, None), "of an `unknown` of one look: the verdict if what it shows lasts"),
+)
+VERDICT = Fields(Field("engine", str), Field("group", [str], "its processes"), *SAID)
+STEP = Fields(  # of a `ProcessState`; of a coordinator `rank` and `step` are null
+    Field("label", str, read=lambda f: f.name),
+    Field("pid", NUMBER),
+    Field("rank", NUMBER, read=lambda f: f.in_step.rank),
+    Field("size", int, read=lambda f: f.in_step.size),
+    Field("wave", int, read=lambda f: f.in_step.wave),
+    Field("step", NUMBER, read=lambda f: f.in_step.step),
+    Field("runs", bool, "it takes part in a wave", read=lambda f: f.in_step.runs),
+)
+ANSWER = Fields(
+    *SAID,
+    Field("meaning", str),
+    Field("verdicts", [VERDICT], "of each group of processes, the gravest first"),
+    Field("next", [str], "what to type next"),
+    Field("tree", [wait_tree.NODE], "the waits from [what they end at](#tree); empty where it is `busy`, `idle` or `startup`"),
+    Field("chains", [CHAIN], "[every wait to its end](verdicts.md#chains)"),
+    Field("progress", [requests.COUNTER], "what the processes count, at the first and the last sample"),
+    *each(NUMBER, "requests_open requests_stuck", means="how many; null: no engine is known"),
+    Field("requests", [requests.STUCK_ONE], "those that are stuck"),
+    Field("requests_kept", [requests.STUCK_ONE], "that have ended, whose blocks are kept for readers elsewhere"),
+    Field("in_step", [STEP], "data-parallel ranks that go in step, and their coordinator: how far each is"),
+    Field("untraced", [UNTRACED], "what is known of processes that may not be traced"),
+    Field("ends", [END]),
+    *each(int, "ranks_read ranks_total"),
+    Field("pauses", [PAUSE]),
+    Field("failed", [FAILED]),
+    Field("hosts", int, "over several machines: how many"),
+    nodes(Field("host", str), Field("processes", int), Field("version", str)),
+    Field("facts", dict, "with -facts, alone; no contract"),
+)
 Placer = Callable[[Any, Dict[str, int]], Dict[str, Any]]
 
 
@@ -34,68 +87,52 @@ def hang_data(found: Examination) -> dict[str, Any]:
     if not told:
         raise GdbextError("; ".join(dict.fromkeys(s.why for s in seen if s.why)) or "no process could be read")
     culprit = _placer(seen)
-    facts = Facts(seen)
 
     def accused(node: Any, children: dict[str, int]) -> dict[str, Any]:
-        return {**culprit(node, children), **_doing(facts, node)}
+        return {**culprit(node, children), **_doing(found.facts, node)}
 
     said = found.verdicts[0]
     stuck = [r for r in found.requests or () if r.verdict in STUCK]
     verdicts = [_verdict(v, culprit, accused) for v in found.verdicts]
     chains = chains_data(found.chains, lambda node: culprit(node, {}))
-    data = {
-        "verdict": said.kind,
-        "sentence": verdicts[0]["sentence"],
-        "culprits": verdicts[0]["culprits"],
-        "evidence": verdicts[0]["evidence"],
-        "victims": verdicts[0]["victims"],
-        "not_asked": verdicts[0]["not_asked"],
-        "not_asked_at": verdicts[0]["not_asked_at"],
-        "if_it_lasts": verdicts[0]["if_it_lasts"],
-        "meaning": MEANING[said.kind],
-        "verdicts": verdicts,
-        "chains": chains,
-        "tree": wait_tree.tree_of(chains, [c for v in verdicts for c in v["culprits"]]) if said.kind not in QUIET else [],
-        "progress": [
-            {"label": escape(c.label), "pid": c.pid, "what": escape(c.what), "before": c.before, "after": c.after}
-            for f in seen
-            for c in f.counters
-        ]
-        + [requests.counter_data(c) for c in found.progress],
-        "requests_open": sum(r.verdict != KEPT for r in found.requests) if found.requests is not None else None,
-        "requests_stuck": sum(not (r.verdict == PARKED and r.paused) for r in stuck) if found.requests is not None else None,
-        "requests": [requests.stuck_data(r) for r in stuck],
-        "requests_kept": [requests.stuck_data(r) for r in found.requests or () if r.verdict == KEPT],
-        "in_step": [
-            {"label": escape(f.name), "pid": f.pid, **_without(dataclasses.asdict(f.in_step), "hosts")}
-            for f in seen
-            if f.in_step is not None
-        ],
-        "untraced": found.untraced,
-        "ends": ends_data(s.view for s in seen if s.view),
-        "ranks_read": sum(map(_is_read, seen)),
-        "ranks_total": len(seen),
-        "pauses": snapshots.pauses([s.snapshot for s in seen if s.snapshot is not None]),
-        "failed": [{"label": s.name, "pid": s.pid, "reason": s.why} for s in seen if not _is_read(s)],
-    }
+    known = found.requests is not None
+    data = ANSWER.of(
+        **{f.name: verdicts[0][f.name] for f in SAID},
+        meaning=MEANING[said.kind],
+        verdicts=verdicts,
+        chains=chains,
+        tree=wait_tree.tree_of(chains, [c for v in verdicts for c in v["culprits"]]) if said.kind not in QUIET else [],
+        progress=[requests.COUNTER.data(c) for c in [*(c for f in seen for c in f.counters), *found.progress]],
+        requests_open=sum(r.verdict != KEPT for r in found.requests or ()) if known else None,
+        requests_stuck=sum(not (r.verdict == PARKED and r.paused) for r in stuck) if known else None,
+        requests=[requests.STUCK_ONE.data(r) for r in stuck],
+        requests_kept=[requests.STUCK_ONE.data(r) for r in found.requests or () if r.verdict == KEPT],
+        in_step=[STEP.data(f) for f in seen if f.in_step is not None],
+        untraced=found.untraced,
+        ends=ends_data(s.view for s in seen if s.view),
+        ranks_read=sum(map(_is_read, seen)),
+        ranks_total=len(seen),
+        pauses=snapshots.pauses([s.snapshot for s in seen if s.snapshot is not None]),
+        failed=[{"label": s.name, "pid": s.pid, "reason": s.why} for s in seen if not _is_read(s)],
+    )
     files = {s.pid for s in seen if s.view is not None and not s.view.live}
     return {**data, "next": hang_text.next_steps(data, files)}
 
 
 def _verdict(v: Verdict, culprit: Placer, accused: Placer) -> dict[str, Any]:
     accused_of = [accused(n, v.children) for n in v.culprits]
-    return {
-        "engine": v.engine,
-        "sentence": hang_text.sentence(v.kind, accused_of),
-        "group": [escape(name) for name in v.processes],
-        "verdict": v.kind,
-        "culprits": accused_of,
-        "evidence": [escape(e) for e in v.evidence],
-        "victims": [escape(name) for name in v.victims],
-        "not_asked": [escape(name) for name in v.not_asked],
-        "not_asked_at": [{"rank": escape(name), "address": escape(host)} for name, host in v.hosts.items()],
-        "if_it_lasts": _if_it_lasts(v.if_it_lasts, culprit),
-    }
+    return VERDICT.of(
+        engine=v.engine,
+        group=[escape(name) for name in v.processes],
+        verdict=v.kind,
+        sentence=hang_text.sentence(v.kind, accused_of),
+        culprits=accused_of,
+        evidence=[escape(e) for e in v.evidence],
+        victims=[escape(name) for name in v.victims],
+        not_asked=[escape(name) for name in v.not_asked],
+        not_asked_at=[{"rank": escape(name), "address": escape(host)} for name, host in v.hosts.items()],
+        if_it_lasts=_if_it_lasts(v.if_it_lasts, culprit),
+    )
 
 
 def _doing(facts: Facts, node: Any) -> dict[str, str]:
@@ -115,18 +152,11 @@ def _doing(facts: Facts, node: Any) -> dict[str, str]:
     return {key: escape(value) for key, value in found.items() if value}
 
 
-def _without(data: dict[str, Any], key: str) -> dict[str, Any]:
-    return {k: v for k, v in data.items() if k != key}
-
-
 def _if_it_lasts(v: Verdict | None, culprit: Placer) -> dict[str, Any] | None:
     if v is None:
         return None
-    return {
-        "verdict": v.kind,
-        "culprits": [culprit(n, v.children) for n in v.culprits],
-        "victims": [escape(name) for name in v.victims],
-    }
+    culprits = [culprit(n, v.children) for n in v.culprits]
+    return LASTS.of(verdict=v.kind, culprits=culprits, victims=[escape(name) for name in v.victims])
 
 
 def _placer(seen: Sequence[ProcessState]) -> Placer:
@@ -161,7 +191,7 @@ def request_chains(found: Examination, request_id: str) -> list[dict[str, Any]]:
     """The chain of one request as llm-hang has it, in a list; [] where none waits."""
     of = _placer(found.seen)
     waiting = [r for r in found.requests or () if r.request_id == request_id and r.verdict in STUCK]
-    return chains_data([chain_of_request(Facts(found.seen), r) for r in waiting], lambda node: of(node, {}))
+    return chains_data([chain_of_request(found.facts, r) for r in waiting], lambda node: of(node, {}))
 
 
 def _is_read(s: ProcessState) -> bool:

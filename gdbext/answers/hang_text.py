@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Collection, Iterator, Sequence
 
 from ..engines import nccl_ras, shm_files
-from ..render.text import escape
+from ..render.text import escape, thread_text
 from ..verdict import untraced
 from ..verdict.kinds import DOES, MEANING, QUIET
 from .ends import ends_lines
@@ -48,13 +49,15 @@ def _of_one_process(culprits: Sequence[dict[str, Any]]) -> bool:
 
 
 def _who(c: dict[str, Any], process: bool = True) -> str:
-    """`TP0 (serve.py, 4242), thread worker 4250,`; a process without a label is called by its program. Without the `process`,
+    """`TP0 (serve.py, 4242), thread 4250 (worker),`; a process without a label is called by its program. Without the `process`,
     the rest."""
     if not process:
         return f"task '{c['task']}'" if c.get("task") else _thread(c)
     label, program, pid = str(c["label"]), c.get("program", ""), c["pid"]
     labelled = bool(label) and label != str(pid)
-    inside = ", ".join(str(part) for part in (program if labelled and program != label else "", pid) if part)
+    inside = ", ".join(
+        str(part) for part in (program if labelled and program != label else "", pid) if part and f"({part})" not in label
+    )
     called = (label if labelled else program or "process") + (f" ({inside})" if inside else "")
     called += f" on {c['node']}" if c.get("node") else ""
     if c.get("task"):
@@ -65,7 +68,7 @@ def _who(c: dict[str, Any], process: bool = True) -> str:
 
 
 def _thread(c: dict[str, Any]) -> str:
-    return f"thread '{c['name']}' {c.get('tid', '')}" if c.get("name") else f"thread {c.get('tid', '')}"
+    return thread_text(c.get("tid", ""), c.get("name") or "")
 
 
 def next_steps(data: dict[str, Any], files: Collection[int] = ()) -> list[str]:
@@ -101,8 +104,9 @@ def _step(kind: str, c: dict[str, Any]) -> list[str]:
         return []
     if kind == "stopped":
         return [f"{there}kill -CONT {c['pid']}"]
-    label = str(c["label"])
-    return [f"pybt -on {label}" + (f"@ssh:{c['node']}" if c.get("node") else "")] if kind not in ("crashed", "frozen") else []
+    label = str(c["label"]) + (f"@ssh:{c['node']}" if c.get("node") else "")
+    native = c.get("at") and not re.search(r":\d+\)$", str(c["at"]))  # no line of Python: it may be another program
+    return [f"llm-stacks {label}" if native else f"pybt -on {label}"] if kind not in ("crashed", "frozen") else []
 
 
 def hang_lines(data: dict[str, Any], style: Any, verbose: bool = True) -> list[str]:
@@ -128,7 +132,7 @@ def _after(data: dict[str, Any], style: Any, verbose: bool) -> list[str]:
         lines.append(style.dim("moved meanwhile: " + "; ".join(f"{c['label']}: {c['what']}" for c in moved[:6])))
     for one in data["untraced"]:
         told = untraced.lines(one) + shm_files.lines(one["rings"]) + (nccl_ras.lines(one["ras"]) if one["ras"] else [])
-        told = [escape(line) for line in told] + _http_lines(one["http"])
+        told = [escape(line) for line in told + untraced.log_lines(one.get("log"))] + _http_lines(one["http"])
         lines += told if verbose else told[:EVIDENCE]
     if data["next"] and not quiet:
         steps = data["next"] if verbose else data["next"][:NEXT]
@@ -144,7 +148,9 @@ def _http_lines(http: dict[str, Any] | None) -> list[str]:
         return []
     counted = ", ".join(f"{escape(name)} {value:g}" for name, value in http["metrics"].items())
     said = f"  its HTTP server on port {http['port']}: /health {http['health']}"
-    return [said + (f"; {counted}" if counted else "; /metrics counts no requests")]
+    said = f"{said}, of a request {http['unread']} bytes were not read" if http.get("unread") else said
+    stands = "; no token was counted meanwhile" if http["moved"] is False else ""
+    return [said + (f"; {counted}" if counted else "; /metrics counts no requests") + stands]
 
 
 def _verdict_lines(one: dict[str, Any], style: Any, named: bool, verbose: bool, first: bool) -> list[str]:

@@ -13,10 +13,11 @@ from ..heap import collector, growth
 from ..heap.growth import Look, Row
 from ..heap.listing import Census, Container
 from ..render import files, jsonline
-from ..render.fields import NUMBER, REAL, TEXT, Field, Fields
+from ..render.fields import LEFT_OUT, NUMBER, REAL, TEXT, Field, Fields
 from ..render.jsonline import Address
 from ..render.text import Style, escape, seconds, size, table
 from .each_node import FAILED
+from .grow import GROW
 from .places import PAUSE
 
 SHOWN, LISTED = 15, 200  # rows of text without -all; containers and instances in JSON
@@ -28,49 +29,26 @@ LOOK = {"process": str, "complete": bool, "types": [list], "containers": [list]}
 def heap_data(census: Census, collecting: float | None) -> dict[str, Any]:
     heap, sums = census.heap, census.types()
     state = collector.Collector(heap.rt, heap)
-    types = []
-    for s in sums:
-        count, held = (s.count, s.bytes) if s.count else (s.held, s.held_bytes)
-        row = {"type": escape(s.name), "count": count, "bytes": held, "tracked": s.count, "exact": s.exact}
-        types.append({**row, "untracked": s.held, "untracked_bytes": s.held_bytes})
-    return {
-        "objects": sum(s.count + s.held for s in sums),
-        "bytes": sum(s.bytes + s.held_bytes for s in sums),
-        "tracked": heap.tracked,
-        "types": types,
-        "containers": [_container(census, c) for c in census.containers(LISTED)],
-        "growth": [],
-        "gc": {**_collector(state), "collecting_seconds": collecting},
-    }
-
-
-def _collector(state: collector.Collector) -> dict[str, Any]:
-    return {
-        "enabled": state.enabled,
-        "collecting": state.collecting,
-        "tid": state.tid,
-        "generation": state.generation,
-        "generations": [GENERATION.data(g) for g in state.generations],
-        "frozen": state.frozen,
-        "full_pause_estimate": list(state.pause),
-    }
-
-
-def _owner(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return {"owner": None, "owner_shown": None, "owner_frame": None}
-    return {"owner": escape(path.text), "owner_shown": escape(path.shown), "owner_frame": escape(path.note) or None}
+    return ANSWER.of(
+        objects=sum(s.count + s.held for s in sums),
+        bytes=sum(s.bytes + s.held_bytes for s in sums),
+        tracked=heap.tracked,
+        types=[TYPE.data(s) for s in sums],
+        containers=[_container(census, c) for c in census.containers(LISTED)],
+        growth=[],
+        gc={**COLLECTOR.data(state), "collecting_seconds": collecting},
+    )
 
 
 def _container(census: Census, c: Container) -> dict[str, Any]:
-    row = {"address": Address(c.address), "type": escape(c.type), "length": c.length, "bytes": c.bytes, "retained": c.retained}
-    return {**row, **_owner(census.owner(c.node))}
+    return {**CONTAINER.data(c), **HOLDER.data(census.owner(c.node))}
 
 
 def instance_data(census: Census, node: int) -> dict[str, Any]:
     heap = census.heap
-    row = {"address": Address(int(heap.addresses[node])), "type": escape(heap.name(heap.kind(node)))}
-    return {**row, "bytes": int(heap.sizes[node]), "retained": int(census.retained[node]), **_owner(census.owner(node))}
+    own = {"address": Address(int(heap.addresses[node])), "type": escape(heap.name(heap.kind(node)))}
+    sizes = {"bytes": int(heap.sizes[node]), "retained": int(census.retained[node])}
+    return INSTANCE.of(**own, **sizes, **HOLDER.data(census.owner(node)))
 
 
 def paths_data(census: Census, asked: str, every: bool) -> list[dict[str, Any]]:
@@ -83,7 +61,7 @@ def weakly_data(census: Census, asked: str, every: bool) -> list[dict[str, Any]]
 
 
 def _ways(found: list[tuple[str, Path | None]]) -> list[dict[str, Any]]:
-    return [{"holder": escape(kind), **_owner(path)} for kind, path in found]
+    return [WAY.of(holder=escape(kind), **HOLDER.data(path)) for kind, path in found]
 
 
 def _address(asked: str) -> int:
@@ -95,8 +73,7 @@ def _address(asked: str) -> int:
 
 
 def growth_data(row: Row) -> dict[str, Any]:
-    found = {"type": escape(row.type), "before": row.before, "after": row.after, "bytes": row.bytes, "kind": row.kind}
-    return {**found, "address": None if row.address is None else Address(row.address), **_owner(row.path)}
+    return {**GROWTH.data(row), **HOLDER.data(row.path)}
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -145,31 +122,50 @@ def _untracked(r: dict[str, Any], style: Style) -> str:
     return style.dim(more if r["tracked"] and r["untracked"] else "")
 
 
-HELD = (
-    Field("owner", TEXT, "a path that pyprint takes"),
-    Field("owner_shown", TEXT, "the same for people", head="owner", draw=_holder),
-    Field("owner_frame", TEXT),
+def _of(name: str) -> Any:
+    return lambda path: getattr(path, name, None) or None
+
+
+HOLDER = Fields(  # of a `Path`, or of None
+    Field("owner", TEXT, "a path that pyprint takes", read=_of("text")),
+    Field("owner_shown", TEXT, "the same for people", read=_of("shown"), head="owner", draw=_holder, short=True),
+    Field("owner_frame", TEXT, read=_of("note")),
 )
+HELD = tuple(one._replace(read=lambda row: LEFT_OUT) for one in HOLDER)
 TYPE = Fields(
-    Field("type", str, head="type", draw=lambda r, style: style.name(r["type"])),
+    Field("type", str, read=lambda s: s.name, head="type", draw=lambda r, style: style.name(r["type"])),
     Field(
         "count",
         int,
         "of those that the collector tracks; of a type without any, of those that tracked objects hold",
+        read=lambda s: s.count or s.held,
         head="count",
     ),
-    Field("bytes", int, "of the same", head="bytes", draw=lambda r, style: "~" * (not r["exact"]) + size(r["bytes"])),
+    Field(
+        "bytes",
+        int,
+        "of the same",
+        read=lambda s: s.bytes if s.count else s.held_bytes,
+        head="bytes",
+        draw=lambda r, style: "~" * (not r["exact"]) + size(r["bytes"]),
+    ),
     Field("exact", bool, "`bytes` is the sum of sys.getsizeof", head=" ", draw=_untracked),
-    Field("tracked", int),
-    Field("untracked", int, "held and not tracked"),
-    Field("untracked_bytes", int),
+    Field("tracked", int, read=lambda s: s.count),
+    Field("untracked", int, "held and not tracked", read=lambda s: s.held),
+    Field("untracked_bytes", int, read=lambda s: s.held_bytes),
 )
+
+
+def _at(row: Any) -> Address | None:
+    return None if row.address is None else Address(row.address)
+
+
 LENGTH = Field("length", int, head="length")
 SIZES = (
     Field("bytes", int, head="bytes", cell=size),
     Field("retained", int, "with all that hangs on it alone", head="held in all", cell=size),
 )
-CONTAINER = Fields(Field("type", str, head="container"), LENGTH, *SIZES, *HELD, Field("address", str))
+CONTAINER = Fields(Field("type", str, head="container"), LENGTH, *SIZES, *HELD, Field("address", str, read=_at))
 INSTANCE = Fields(
     Field("address", str, head="address", cell=lambda at: f"{int(at):#x}"), Field("type", str, head="type"), *SIZES, *HELD
 )
@@ -181,7 +177,7 @@ GROWTH = Fields(
     Field("type", str, head="type"),
     *HELD,
     Field("kind", str, "`container`: lengths; `type`: counts of objects that no container which grew explains"),
-    Field("address", TEXT),
+    Field("address", TEXT, read=_at),
 )
 GENERATION = Fields(
     *(Field(name, int) for name in ("count", "threshold", "objects", "collections", "collected")),
@@ -193,10 +189,15 @@ COLLECTOR = Fields(
     Field("collecting", bool),
     Field("tid", NUMBER, "the thread that collects now"),
     Field("generation", NUMBER, "what it collects; null where that cannot be told"),
-    Field("generations", [GENERATION]),
+    Field("generations", [GENERATION], read=lambda state: [GENERATION.data(g) for g in state.generations]),
     Field("frozen", int),
-    Field("full_pause_estimate", [(int, float)], "least, most", "s"),
-    Field("collecting_seconds", REAL, "at least so long, by looks at the process; null where one alone saw it"),
+    Field("full_pause_estimate", [(int, float)], "least, most", "s", lambda state: list(state.pause)),
+    Field(
+        "collecting_seconds",
+        REAL,
+        "at least so long, by looks at the process; null where one alone saw it",
+        read=lambda state: LEFT_OUT,
+    ),
 )
 ANSWER = Fields(
     Field("objects", int),
@@ -205,6 +206,7 @@ ANSWER = Fields(
     Field("types", [TYPE]),
     Field("containers", [CONTAINER], f"the largest {LISTED}"),
     Field("growth", [GROWTH], "with -diff or -watch, the largest first"),
+    Field("grow", [GROW], "with -watch: who makes it grow, as llm-memory -grow says it"),
     Field("compared", Fields(Field("types", int), Field("containers", int)), "how many both walks have"),
     Field("gc", COLLECTOR),
     Field("instances", [INSTANCE], "with -type"),

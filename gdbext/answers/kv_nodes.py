@@ -9,29 +9,13 @@ from ..engines.kv_facts import SCHEMA
 from ..errors import GdbextError
 from ..kvcache import exchange, over_nodes
 from ..kvcache.over_nodes import Member
+from ..render.fields import NUMBER, REAL
 from ..render.jsonline import expect
 from ..render.text import Style, escape
 from . import each_node
 from . import kv as shapes
 from .kv_text import compared_line
 
-_NUMBER, _TEXT, _REAL = (int, None), (str, None), (int, float, None)
-FAULT = {"rule": str, "block": _NUMBER, "request_id": _TEXT, "detail": str, "rank": _TEXT, "more": int}
-ANSWER = {  # what is read of an answer of `llm-kv check -json`
-    "ok": (bool, None),
-    "blocks": int,
-    "engine": str,
-    "version": str,
-    "compared": [{"label": str, "tables?": int}],
-    "looked_at?": (dict, None),
-    "not_compared": [{"label": str, "what": str, "why": str}],
-    "violations": [FAULT],
-    "passing": [FAULT],
-    "changed": [FAULT],
-    "mid_update": bool,
-    "ranks": (dict, list, int, bool, str, None),
-    "partial?": [str],
-}
 MEMBER = {  # one process of the facts of a machine (engines/kv_facts.py)
     "label": str,
     "engine": str,
@@ -39,11 +23,10 @@ MEMBER = {  # one process of the facts of a machine (engines/kv_facts.py)
     "keys": [str],
     "why": str,
     "dp_size": int,
-    **dict.fromkeys(("rank", "size", "dp"), _NUMBER),
-    **dict.fromkeys(("began", "ended"), _REAL),
+    **dict.fromkeys(("rank", "size", "dp"), NUMBER),
+    **dict.fromkeys(("began", "ended"), REAL),
 }
 FACTS = {"schema": str, "version": str, "members": [{**MEMBER, "caches": list, "workers": list}]}
-LISTS = ("violations", "passing", "changed", "compared", "not_compared")
 
 
 def merged(
@@ -53,31 +36,28 @@ def merged(
     or not read; True: all are sound. `ranks`: workers were to be compared with the schedulers of other machines. `deep`: the
     blocks' values were to be read; each machine reads those of the workers whose scheduler it has. A damaged answer is named in
     `failed`; `GdbextError` where none is left."""
-    data: dict[str, Any] = {name: [] for name in LISTS}
-    partial, nodes = [], []
     members: list[Member] = []
 
     def take(node: str, answer: Any) -> None:
         members.extend(_members(node, answer) if ranks else ())
 
-    for name, node, answer in each_node.sound(answers, ANSWER, failed, take):
-        for part in LISTS:
-            data[part] += [{**one, "node": node} for one in answer[part]]
-        partial += [f"{name}: {escape(reason)}" for reason in answer.get("partial", ())]
-        about = {key: answer[key] for key in ("ok", "blocks", "engine", "version", "mid_update")}
+    def about(answer: Any) -> dict[str, Any]:
         own = [one["label"] for one in answer["compared"] if one.get("tables")]
-        about["looked_at"] = answer.get("looked_at")
-        nodes.append({"node": escape(name), **about, "processes": sum(one.node == node for one in members), "ranks": own})
+        said = {key: answer[key] for key in ("ok", "blocks", "engine", "version", "mid_update")}
+        return {**said, "looked_at": answer.get("looked_at"), "ranks": own}
+
+    data, partial = each_node.merged(shapes.ANSWER, answers, failed, about, take)
+    nodes = data["nodes"]
+    for one in nodes:
+        one["processes"] = sum(member.node == each_node.place_of(one["node"]) for member in members)
     by_node = {each_node.place_of(one["node"]): one for one in nodes}
     partial += _over_nodes(members, data, by_node)
     partial += _values_unread(members, data) if deep else []
-    partial += [f"{f['label']}: {f['reason']}" for f in failed]
-    said, blocks = [one["ok"] for one in nodes], sum(one["blocks"] for one in nodes)
+    said = [one["ok"] for one in nodes]
     told = not failed and None not in said and (not ranks or any(one["ranks"] for one in nodes))
     ok = False if False in said else True if told else None
     mid = any(one["mid_update"] for one in nodes)
-    about = {"ok": ok, "blocks": blocks, "mid_update": mid, "ranks": [label for one in nodes for label in one["ranks"]]}
-    return {**about, **data, "nodes": nodes, "failed": failed}, partial
+    return {**data, "ok": ok, "mid_update": mid, "ranks": [label for one in nodes for label in one["ranks"]]}, partial
 
 
 def _members(node: str, answer: Any) -> list[Member]:
@@ -108,13 +88,13 @@ def _over_nodes(members: list[Member], data: dict[str, Any], by_node: dict[str, 
     for one in over_nodes.compared(members):
         where, node, report = {"node": one.worker.node}, by_node[one.worker.node], one.report
         if report is None:
-            data["not_compared"].append({**shapes.left_out_data(over_nodes.left_out(one)), **where})
+            data["not_compared"].append({**shapes.UNSEEN.data(over_nodes.left_out(one)), **where})
             partial.append(f"{node['node']}: not compared: {escape(one.worker.label)}: {over_nodes.TABLES}: {escape(one.why)}")
             continue
         for part, found in (("violations", report.violations), ("passing", report.transient), ("changed", report.changed)):
-            data[part] += [{**shapes.violation_data(v), **where} for v in found]
+            data[part] += [{**shapes.FAULT.data(v), **where} for v in found]
         data["compared"] += [{**line, **where} for line in shapes.compared_data(report)]
-        for left in map(shapes.left_out_data, report.not_compared):
+        for left in map(shapes.UNSEEN.data, report.not_compared):
             data["not_compared"].append({**left, **where})
             partial.append(f"{node['node']}: not compared: {left['label']}: {left['what']}: {left['why']}")
         if report.changed:

@@ -8,8 +8,10 @@ from typing import Any
 from ..kernels import signatures
 from ..kernels.launch import Launch
 from ..render import names
+from ..render.fields import NUMBER, REAL, TEXT, VALUE, Field, Fields, each, or_none
 from ..render.jsonline import Address
 from ..render.text import Style, escape, seconds
+from .breakpoints import BREAKPOINT, SET
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,33 +20,44 @@ if TYPE_CHECKING:
 MAX_SHOWN = 24  # kernels
 
 
-def launch_data(found: Launch) -> dict[str, Any]:
-    """A `Launch` as JSON fields."""
-    signature = found.signature
-    return {
-        "kernel": escape(found.name) or None,
-        "entry": found.entry or None,
-        "function": Address(found.function) if found.function else None,
-        "template": [escape(t) for t in signature.template] if signature else None,
-        "grid": found.grid,
-        "block": found.block,
-        "cluster": found.cluster,
-        "shared_bytes": found.shared_bytes,
-        "stream": None if found.stream is None else Address(found.stream),
-        "arguments_counted": found.counted,
-        "args": [
-            {
-                "index": a.index,
-                "name": a.name or None,
-                "type": escape(a.type) or None,
-                "value": Address(a.value) if a.pointer else a.value,
-                "raw": a.raw,
-                "points_to": a.points_to,
-                "unreadable": a.why or None,
-            }
-            for a in found.arguments
-        ],
-    }
+ARGUMENT = Fields(
+    Field("index", int),
+    Field("name", TEXT, read=or_none("name")),
+    Field("type", TEXT, read=or_none("type")),
+    Field("value", (bool, *VALUE), read=lambda a: Address(a.value) if a.pointer else a.value),
+    Field("raw", bool, "just the bytes in memory"),
+    Field("points_to", (Fields(Field("kind", str), Field("text", str), rest=(bool, list, dict, *VALUE)), None)),
+    Field("unreadable", TEXT, "why", read=or_none("why")),
+)
+_EXTENT = ([int], None)
+COST = Fields(
+    Field("launches_looked_at", int),
+    *each(REAL, "seconds_each seconds_each_at_most"),
+    Field("stops", int),
+    Field("unnamed", int, "of functions without a known name, which passed"),
+)
+LAUNCH = Fields(  # of a `Launch`
+    Field("kernel", TEXT, read=or_none("name")),
+    Field("entry", TEXT, "the function stopped in", read=or_none("entry")),
+    Field("function", TEXT, read=lambda f: Address(f.function) if f.function else None),
+    Field("template", ([str], None), read=lambda f: [escape(t) for t in f.signature.template] if f.signature else None),
+    *each(_EXTENT, "grid block cluster"),
+    Field("shared_bytes", NUMBER),
+    Field("stream", TEXT, read=lambda f: None if f.stream is None else Address(f.stream)),
+    Field("arguments_counted", bool, "their number is known", read=lambda f: f.counted),
+    Field("args", [ARGUMENT], read=lambda f: [ARGUMENT.data(a) for a in f.arguments]),
+    Field("cost", (COST, None), "of looking at launches", read=lambda f: None),
+)
+PLACED = Fields(  # of a `KernelBreakpoint`
+    Field("name", str),
+    Field("condition", TEXT, read=or_none("condition")),
+    Field("pending", bool),
+    Field("breakpoints", [BREAKPOINT], read=lambda b: breakpoints_data(b)),
+    Field("hidden", int, "without a number", read=lambda b: len(b.internal)),
+    Field("kernels", int, read=lambda b: len(b.kernels)),
+)
+ROW = Fields(*PLACED, Field("done", bool), Field("logged", int), *COST)
+ANSWER = Fields(*PLACED, Field("set", [ROW], "without NAME: each that is set, with its cost"), *SET.picked("deleted"))
 
 
 def launch_lines(found: Launch, data: dict[str, Any], style: Style) -> list[str]:
@@ -86,41 +99,21 @@ def breakpoints_data(breakpoint: KernelBreakpoint) -> list[dict[str, Any]]:
     found = []
     for one in breakpoint.numbered:
         own = [signatures.parse(one.symbol).name] if one.symbol else kernels
+        through = ("every launch through " if breakpoint.always(one) else "launches through ") + one.entry
         found.append(
-            {
-                "number": one.number,
-                "kernel": own[0] if len(own) == 1 else breakpoint.name,
-                "kernels": [escape(k) for k in own],
-                "where": ("every launch through " if breakpoint.always(one) else "launches through ") + one.entry
-                if one.entry
-                else "function " + escape(own[0]),
-                "address": Address(int((one.location or "0").lstrip("*"), 16)),
-                "library": escape(one.library),
-            }
+            BREAKPOINT.of(
+                number=one.number,
+                kernel=own[0] if len(own) == 1 else breakpoint.name,
+                kernels=[escape(k) for k in own],
+                where=through if one.entry else "function " + escape(own[0]),
+                address=Address(int((one.location or "0").lstrip("*"), 16)),
+                library=escape(one.library),
+            )
         )
     for b in breakpoint.device:
-        found.append(
-            {
-                "number": b.number,
-                "kernel": signatures.parse(b.name).name,
-                "where": "in the kernel, on the device",
-                "address": None,
-                "library": escape(b.library),
-            }
-        )
+        kernel, where = signatures.parse(b.name).name, "in the kernel, on the device"
+        found.append(BREAKPOINT.of(number=b.number, kernel=kernel, where=where, address=None, library=escape(b.library)))
     return found
-
-
-def breakpoint_data(breakpoint: KernelBreakpoint) -> dict[str, Any]:
-    """The breakpoints that one llm-break has set."""
-    return {
-        "name": breakpoint.name,
-        "condition": breakpoint.condition or None,
-        "pending": breakpoint.pending,
-        "breakpoints": breakpoints_data(breakpoint),
-        "hidden": len(breakpoint.internal),
-        "kernels": len(breakpoint.kernels),
-    }
 
 
 def breakpoint_lines(breakpoint: KernelBreakpoint, data: dict[str, Any], style: Style) -> list[str]:
@@ -158,7 +151,7 @@ def breakpoint_lines(breakpoint: KernelBreakpoint, data: dict[str, Any], style: 
 
 def breakpoint_rows(breakpoints: list[KernelBreakpoint]) -> list[dict[str, Any]]:
     """Every llm-break that is set, with its cost so far."""
-    return [{**breakpoint_data(b), "done": b.done, "logged": len(b.logged), **b.cost()} for b in breakpoints]
+    return [ROW.of(**PLACED.data(b), done=b.done, logged=len(b.logged), **b.cost()) for b in breakpoints]
 
 
 def row_lines(rows: list[dict[str, Any]], style: Style) -> list[str]:

@@ -7,41 +7,104 @@ import re
 from collections import Counter
 from typing import Any, Sequence
 
-from ..render.text import Style, escape, table
+from ..render.fields import FLAG, NUMBER, REAL, TEXT, VALUE, Field, Fields, each
+from ..render.text import Style, escape
 from ..render.text import seconds as duration
 from .tensors import number_text
 
-HEAD = ["module", "type", "output", "shape", "dtype", "NaN", "inf", "min", "max", "mean", "hash"]
-SPARE = ("type", "dtype", "hash", "mean", "output")  # a narrow terminal goes without them
 SHOWN_HASH = 12
 MAX_ALIKE = 8
-NUMBER = re.compile(r"\.\d+(?=[.\[]|$)")
+NUMBERED = re.compile(r"\.\d+(?=[.\[]|$)")
 HOW = {"concatenated": "side by side", "sum": "added up", "product": "multiplied"}
+
+
+def _module(row: Any, style: Style) -> str:
+    return style.name(escape(row["path"] or "(the model)")) + (f" call {row['call'] + 1}" if row["call"] else "")
+
+
+def _odd(name: str) -> Any:
+    return lambda row, style: style.bad(str(row[name])) if row[name] else ""
+
+
+def _said(row: Any, style: Style) -> str:
+    return escape(row["why"]) if row["why"] else "equal" if row["equal"] else style.bad("differs") if row["different"] else ""
+
+
+def _hash(row: Any, style: Style) -> str:
+    return row["hash"][:SHOWN_HASH] if row["hash"] is not None else escape(row.get("why") or "no tensor")
+
+
+def _items(found: Any) -> str:
+    return str(list(found))
+
+
+_WHICH = (
+    Field("path", str, "'': the model itself", head="module", draw=_module),
+    Field("call", int, "of the module, from 0"),
+    Field("type", str, head="type", spare=1),
+    Field("output", str, "its place in the return value: '', `[0]`, `['x']`, `.x`", head="output", spare=5),
+)
+_OPTIONAL = ([int], None)
+SHARD = Fields(*each(int, "dim copies"), Field("parts", [int]))
+MODULE = Fields(
+    Field("rank", (str, int, None)),
+    *_WHICH,
+    Field("shape", _OPTIONAL, "null, as all to `hash`: no tensor, or none that can be read", head="shape", cell=_items),
+    Field("dtype", TEXT, head="dtype", spare=2),
+    Field("nan", NUMBER, head="NaN", draw=_odd("nan")),
+    Field("inf", NUMBER, head="inf", draw=_odd("inf")),
+    Field("min", VALUE, head="min", cell=number_text),
+    Field("max", VALUE, head="max", cell=number_text),
+    Field("mean", VALUE, head="mean", cell=number_text, spare=4),
+    Field("hash", TEXT, "SHA-256 of the elements in row-major order", head="hash", draw=_hash, spare=3),
+    Field("shard", (SHARD, None), "how its layer's class cuts it over ranks"),
+    Field("why", TEXT),
+    Field("saved", (str, bool, None)),
+)
+RANK = Fields(
+    *each(TEXT, "label"),
+    *each(NUMBER, "pid"),
+    *each(TEXT, "root"),
+    *each(NUMBER, "step calls called modules"),
+    *each(REAL, "seconds reading"),
+    Field("files", [str]),
+)
+MADE = Fields(
+    Field("side", str, "`a` or `b`"),
+    Field("how", str, "`concatenated`, `sum` or `product`"),
+    Field("outputs", [str]),
+    Field("part", TEXT, "which of them holds `index`"),
+)
+ROW = Fields(
+    *_WHICH,
+    Field("rank", (str, int, None), "of ranks that were compared one by one"),
+    Field("equal", FLAG, "every bit"),
+    Field("different", FLAG, "beyond what the dtype explains"),
+    Field("max_abs_diff", VALUE, head="differs by", cell=number_text),
+    Field("relative", VALUE, head="relative", cell=number_text),
+    Field("index", _OPTIONAL, head="at", cell=_items),
+    Field("nan_different", NUMBER),
+    Field("elements", NUMBER, "that differ"),
+    Field("why", TEXT, head=" ", draw=_said),
+    Field("made", (MADE, None), "where modules are cut differently: what was put together to be compared"),
+    Field("compared", bool, "values, ranges or hashes were"),
+    shape="row",
+)
+ANSWER = Fields(
+    Field("modules", [MODULE], "a row for each tensor that a module returned, in the order of the returns"),
+    Field("ranks", [RANK]),
+    Field("first", (ROW, None), "of -compare: null: no difference"),
+    Field("rows", [ROW], "of -compare"),
+    *each([str], "only_a only_b", means="of -compare: outputs that one side has alone"),
+    Field("compared", int, "of -compare: how many"),
+    Field("not_compared", [Fields(*each(str, "path output why"))], "neither equal nor different"),
+)
 
 
 def name_of(row: dict[str, Any]) -> str:
     """ "layers.3.mlp", "layers.3.mlp (2nd call)", "layers.3.mlp[0]": the module and which of its tensors."""
     path = row["path"] or "(the model)"
     return str(path) + (f" call {row['call'] + 1}" if row["call"] else "") + str(row["output"])
-
-
-def cells(row: dict[str, Any], style: Style) -> list[str]:
-    """A row of the table."""
-    known = row["hash"] is not None
-    numbers = [number_text(row[k]) if known and row[k] is not None else "" for k in ("min", "max", "mean")]
-    counts = [style.bad(str(row[k])) if row[k] else "" for k in ("nan", "inf")]
-    shape = "" if row["shape"] is None else str(list(row["shape"]))
-    path = row["path"] or "(the model)"
-    return [
-        style.name(escape(path)) + (f" call {row['call'] + 1}" if row["call"] else ""),
-        escape(row["type"]),
-        escape(row["output"]),
-        shape,
-        row["dtype"] or "",
-        *counts,
-        *numbers,
-        row["hash"][:SHOWN_HASH] if known else escape(row.get("why") or "no tensor"),
-    ]
 
 
 def rank_text(rank: dict[str, Any], rows: list[dict[str, Any]], style: Style) -> str:
@@ -54,15 +117,12 @@ def rank_text(rank: dict[str, Any], rows: list[dict[str, Any]], style: Style) ->
         f"{len(rows)} outputs, in {duration(rank['seconds'])}; reading took {duration(rank['reading'] / max(1, rank['calls']))} "
         "of each call"
     )
-    lines = [style.title(title), table([cells(row, style) for row in rows], HEAD, style, ("NaN", "inf"), SPARE)]
+    lines = [style.title(title), MODULE.table(rows, style)]
     first = next((row for row in rows if row["nan"]), None)
     if first is not None:
         lines.append(style.bad(f"first NaN: {escape(name_of(first))} ({first['type']})"))
     lines += [f"written: {escape(path)}" for path in rank["files"]]
     return "\n".join(lines)
-
-
-DIFFERENCES = ["module", "type", "output", "differs by", "relative", "at", ""]
 
 
 def comparison_text(found: dict[str, Any], every: bool, style: Style) -> str:
@@ -85,7 +145,7 @@ def comparison_text(found: dict[str, Any], every: bool, style: Style) -> str:
         lines.append(f"not compared: {escape(why.replace('not compared: ', ''))}: {escape(paths)}")
     shown = rows if every else other
     if shown:
-        lines.append(table([_difference(row, style) for row in shown], DIFFERENCES, style, right=("differs by", "relative")))
+        lines.append(ROW.table(shown, style))
     if first is not None:
         lines.append(f"{sum(row['different'] for row in rows)} of {found['compared']} outputs differ")
     return "\n".join(lines)
@@ -119,18 +179,6 @@ def _made(row: dict[str, Any]) -> str:
 
 def alike(names: Sequence[str]) -> str:
     """ "layers.N.mlp.act_fn (4), lm_head": paths that differ in their numbers alone, together."""
-    counts = Counter(NUMBER.sub(".N", name) or "the model" for name in names)
+    counts = Counter(NUMBERED.sub(".N", name) or "the model" for name in names)
     shown = [name + (f" ({count})" if count > 1 else "") for name, count in counts.items()]
     return ", ".join(shown[:MAX_ALIKE]) + (", …" if len(shown) > MAX_ALIKE else "")
-
-
-def _difference(row: dict[str, Any], style: Style) -> list[str]:
-    return [
-        style.name(escape(row["path"] or "(the model)")) + (f" call {row['call'] + 1}" if row["call"] else ""),
-        escape(row["type"]),
-        escape(row["output"]),
-        "" if row["max_abs_diff"] is None else number_text(row["max_abs_diff"]),
-        "" if row["relative"] is None else number_text(row["relative"]),
-        "" if row["index"] is None else str(list(row["index"])),
-        escape(row["why"]) if row["why"] else "equal" if row["equal"] else style.bad("differs") if row["different"] else "",
-    ]

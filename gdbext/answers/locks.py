@@ -7,7 +7,7 @@ from typing import Any
 
 from ..render.fields import FAILURES, JOIN, SUM, TEXT, Field, Fields, objects
 from ..render.jsonline import Address
-from ..render.text import Style, escape
+from ..render.text import Style, escape, thread_text
 from ..stacks.waits import Edge
 from ..verdict.chains import chains_of
 from ..verdict.facts import LOCKS, Facts, ProcessState
@@ -15,7 +15,21 @@ from . import each_node
 from .chains import CHAIN, chains_data
 from .places import PAUSE, PLACE, Nodes, node_text, place
 
-SHOWN = 6  # threads of one line
+SHOWN = 6  # threads of one line, and places
+FEW = 8  # waits that are told one by one, whatever they are for
+UNTOLD = Fields(*PLACE, Field("function", str, "in native code", must=True))
+EDGE = Fields(
+    Field("waiter", PLACE, must=True),
+    Field("lock", str, must=True),
+    Field("owner", (PLACE, None), must=True),
+    Field("kind", str, must=True),
+    Field("address", TEXT, read=lambda e: Address(e.address) if e.address else None),
+    Field("how", str, "how the owner is known"),
+    Field("where", str, must=True),
+    Field("note", str, must=True),
+    Field("candidates", [PLACE], "possible owners", must=True),
+    Field("orphan", bool, "its owner has ended", must=True),
+)
 
 
 def edge_data(edge: Edge, nodes: Nodes) -> dict[str, Any]:
@@ -27,18 +41,9 @@ def edge_data(edge: Edge, nodes: Nodes) -> dict[str, Any]:
         view = next(view for view, _ in nodes.values() if view.name == node[0])
         return {**place(view), "task": escape(str(node[1]).partition(" ")[2])}
 
-    return {
-        "waiter": at(edge.waiter),
-        "lock": escape(edge.lock),
-        "owner": at(edge.owner) if edge.owner in nodes or isinstance((edge.owner or (0, 0))[1], str) else None,
-        "kind": edge.kind,
-        "address": Address(edge.address) if edge.address else None,
-        "how": edge.how,
-        "where": escape(edge.where),
-        "note": escape(edge.note),
-        "candidates": [at(c) for c in edge.candidates],
-        "orphan": edge.orphan,
-    }
+    owner = at(edge.owner) if edge.owner in nodes or isinstance((edge.owner or (0, 0))[1], str) else None
+    ends = {"waiter": at(edge.waiter), "owner": owner, "candidates": [at(c) for c in edge.candidates]}
+    return {**EDGE.data(edge), **ends}
 
 
 def lock_chains(states: list[ProcessState], nodes: Nodes) -> list[dict[str, Any]]:
@@ -55,10 +60,25 @@ def lock_chains(states: list[ProcessState], nodes: Nodes) -> list[dict[str, Any]
     return chains_data([chain for chain in chains_of(Facts(states)) if chain.waits_for and not chain.rests], at)
 
 
-def edge_lines(edges: list[Edge], nodes: Nodes, style: Style) -> list[str]:
-    """Two lines for each edge: the thread and the lock that it waits for, and the lock's owner or possible owners."""
-    lines = []
+def _parted(edges: list[Edge]) -> tuple[list[Edge], list[list[Edge]]]:
+    """-> (waits for locks, and all others that have an owner or lack one that should be there; the rest by place: tasks and
+    threads that wait for an event, a queue, a result)"""
+    told, rest = [], {}  # type: ignore[var-annotated]
     for e in edges:
+        if e.kind in LOCKS or e.owner is not None or e.orphan:
+            told.append(e)
+        else:
+            rest.setdefault((e.kind, e.where), []).append(e)
+    groups = sorted(rest.values(), key=len, reverse=True)
+    return (told, groups) if len(edges) > FEW else (edges, [])
+
+
+def edge_lines(edges: list[Edge], nodes: Nodes, style: Style) -> list[str]:
+    """Two lines for each edge: the thread and the lock that it waits for, and the lock's owner or possible owners. Of many, those
+    that are no locks' and have no known end are a line for each place."""
+    lines = []
+    told, groups = _parted(edges)
+    for e in told:
         lines.append(
             f"{style.name(node_text(e.waiter, nodes))}  waits for {escape(e.lock)}"
             + (f" in {escape(e.where)}" if e.where else "")
@@ -76,6 +96,15 @@ def edge_lines(edges: list[Edge], nodes: Nodes, style: Style) -> list[str]:
             word = "can reach it" if e.kind not in LOCKS else "one of"
             some = ", ".join(node_text(c, nodes) for c in e.candidates[:6])
             lines.append(f"  {word}: {some}" + (", …" if len(e.candidates) > 6 else ""))
+    for group in groups[:SHOWN]:
+        one, waiters = group[0], list(dict.fromkeys(node_text(e.waiter, nodes) for e in group))
+        names = style.name(", ".join(waiters[:SHOWN]) + (", …" if len(waiters) > SHOWN else ""))
+        where = f" in {escape(one.where)}" if one.where else ""
+        alike = f"{len(waiters)} wait, each for its {one.kind}{where}: {names}"
+        lines.append(f"{names}  waits for {escape(one.lock)}{where}" if len(waiters) == 1 else alike)
+    left = sum(map(len, groups[SHOWN:]))
+    if left:
+        lines.append(style.dim(f"{left} more wait for what is no lock: -json has them"))
     return lines
 
 
@@ -85,7 +114,7 @@ def untold_lines(untold: Sequence[dict[str, Any]], style: Style) -> list[str]:
     for one in untold:
         node = f"{one['node']}:" if one.get("node") else ""
         label = f"{escape(one['label'])} " if one["label"] != str(one["tid"]) else ""
-        by_function.setdefault(one["function"], []).append(style.name(f"{node}{label}{one['tid']} {one['name']}"))
+        by_function.setdefault(one["function"], []).append(style.name(f"{node}{label}{thread_text(one['tid'], one['name'])}"))
     lines = []
     for function, who in by_function.items():
         many = "1 thread waits" if len(who) == 1 else f"{len(who)} threads wait"
@@ -95,19 +124,6 @@ def untold_lines(untold: Sequence[dict[str, Any]], style: Style) -> list[str]:
 
 
 # ---- over several machines -------------------------------------------------------------------------------------------------
-UNTOLD = Fields(*PLACE, Field("function", str, "in native code", must=True))
-EDGE = Fields(
-    Field("waiter", PLACE, must=True),
-    Field("lock", str, must=True),
-    Field("owner", (PLACE, None), must=True),
-    Field("kind", str, must=True),
-    Field("address", TEXT),
-    Field("how", str, "how the owner is known"),
-    Field("where", str, must=True),
-    Field("note", str, must=True),
-    Field("candidates", [PLACE], "possible owners", must=True),
-    Field("orphan", bool, "its owner has ended", must=True),
-)
 CYCLE = Fields(Field("edges", [EDGE], must=True), Field("sentence", str, must=True))
 ANSWER = Fields(
     Field("edges", [EDGE], must=True, merge=JOIN),
@@ -119,6 +135,7 @@ ANSWER = Fields(
     Field("ranks_total", int, must=True, merge=SUM),
     Field("pauses", [PAUSE], must=True, merge=JOIN),
     Field("failed", [each_node.FAILED], must=True, merge=FAILURES),
+    Field("hosts", int, "over several machines: how many"),
 )
 
 

@@ -6,7 +6,7 @@ import os
 from typing import Any, Dict, Iterable, Tuple
 
 from ..render.fields import NUMBER, REAL, Field, Fields
-from ..render.text import ASLEEP, Style, escape, seconds
+from ..render.text import ASLEEP, Style, escape, seconds, thread_text
 from ..stacks.threads import ProcessView, ThreadView
 
 Node = Tuple[str, int]  # (name of a process, tid)
@@ -60,16 +60,17 @@ def nodes_of(views: Iterable[ProcessView]) -> Nodes:
 
 
 def node_text(node: Node, nodes: Nodes) -> str:
-    """`TP0 4242 MainThread`"""
+    """`TP0 thread 4242 (MainThread)`; without the process where one is spoken of that has no label but its pid."""
     view, thread = nodes.get(node, (None, None))
+    plain = node[0].isdecimal() and all(known[0].name == node[0] for known in nodes.values())
+    label = "" if plain or node[0] == str(node[1]) else f"{escape(node[0])} "
     if thread is None and isinstance(node[1], str):
-        return f"{escape(node[0])} {escape(node[1])}"  # an asyncio task
-    name = escape(thread.name) if thread is not None else "?"
-    return f"{escape(node[0])} {node[1]} {name}" if node[0] != str(node[1]) else f"{node[1]} {name}"
+        return f"{label}{escape(node[1])}"  # an asyncio task
+    return f"{label}{thread_text(node[1], escape(thread.name) if thread is not None else '')}"
 
 
 def name(place: dict[str, Any] | None, alone: bool = False) -> str:
-    """`TP0 MainThread`, `TP0 task worker-3`; `alone`: without the process."""
+    """`TP0 thread 4242 (worker)`, `TP0 task worker-3`; `alone`: without the process."""
     if place is None:
         return ""
     if place.get("request"):
@@ -79,9 +80,7 @@ def name(place: dict[str, Any] | None, alone: bool = False) -> str:
         return f"{label} task {place['task']}".strip()
     if not place.get("tid") or label and place["tid"] == place["pid"] and place.get("name") == place.get("program"):
         return label or str(place["label"])
-    called = place.get("name") or "thread"
-    number = "" if place["tid"] == place["pid"] else f" {place['tid']}"
-    return f"{label} {called}{number}".strip()
+    return f"{label} {thread_text(place['tid'], place.get('name') or '')}".strip()
 
 
 def woken_text(count: int) -> str:
@@ -91,7 +90,11 @@ def woken_text(count: int) -> str:
 
 def closing(data: dict[str, Any], names: dict[int, str], style: Style) -> list[str]:
     """The last lines of an answer about several processes: which could not be read, and how long each was stopped."""
-    lines = [style.bad(f"{escape(f['label']) or f['pid']}: not read: {escape(f['reason'])}") for f in data["failed"]]
+    lines, mends = [], set()
+    for f in data["failed"]:
+        why, _, mend = f["reason"].partition("; ")
+        lines.append(style.bad(f"{escape(f['label']) or f['pid']}: not read: {escape(why if mend in mends else f['reason'])}"))
+        mends.add(mend or None)
     stood = [p for p in data["pauses"] if p["seconds"]]
     if data["pauses"] and not stood:
         lines.append(style.dim(ASLEEP))

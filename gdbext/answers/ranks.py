@@ -30,8 +30,7 @@ def _pid(row: Any, style: Style) -> str:
 
 
 def _state(row: Any, style: Style) -> str:
-    words = [escape(row["state"])]
-    words += [escape(row["state_text"])] if row["state"] in tuple("TtZXD") and row.get("state_text") else []
+    words = [escape(row.get("state_text") or row["state"])]
     words += [escape(mark) for mark in row["marks"] if mark not in ("stopped", "zombie")]  # those two are the state itself
     return style.bad(" ".join(words)) if row["marks"] else " ".join(words)
 

@@ -13,8 +13,8 @@ from ..engines import targets
 from ..engines.processes import ProcessRef, ranks_of
 from ..engines.spec import SCHEDULERS
 from ..errors import UnstoppableError
-from ..render.fields import NUMBER, REAL, TEXT, Field, Fields
-from ..render.text import Style, escape, table
+from ..render.fields import NUMBER, REAL, TEXT, Field, Fields, or_none
+from ..render.text import Style, escape, table, thread_text
 from ..render.text import seconds as duration
 from ..requests import meter
 from ..timeline import flame, native, page, recording, sampler, stalls, steps, torch_trace
@@ -22,12 +22,13 @@ from ..timeline.recording import Frame, ProcessTrack, Recording
 from ..timeline.stalls import Stall
 from ..timeline.step_counter import STEPS
 from ..timeline.torch_trace import Trace
-from .each_node import FAILED
+from .each_node import FAILED, nodes
 
 SHOWN, LISTED, SHOWN_STALLS = 12, 100, 20  # functions of text, and of JSON; stalls of text
 
 
 MUCH_DROPPED = 0.1  # part of the looks: the answer says it
+LEAST = 0.0005  # of the time: less is no change
 SPARSE = 0.7  # part of the requested samples: with fewer the answer warns
 
 
@@ -45,7 +46,7 @@ def _frame(name: str) -> Callable[[Any], Any]:
 
 
 RECORDED = Fields(
-    Field("label", str, read=lambda p: escape(p.label)),
+    Field("label", str),
     Field("pid", int),
     Field("threads", int, read=lambda p: len(p.threads)),
     Field("looks", int, read=lambda p: len(p.begins) - p.splits),
@@ -87,15 +88,15 @@ STALL = Fields(
     Field("cause", str, "`gc`, `gil`, `loop`, `disk`, `lock`, `spin`, `processor`, `stopped`, `late-rank`"),
     Field("begin", float, "since the recording began", "s", digits=4),
     Field("seconds", float, "", "s", lambda s: s.end - s.begin, digits=4),
-    Field("label", str, read=lambda s: escape(s.process.label)),
+    Field("label", str, read=lambda s: s.process.label),
     Field("pid", int, read=lambda s: s.process.pid),
     Field("tid", int, read=lambda s: s.thread.tid),
-    Field("thread", str, read=lambda s: escape(s.thread.name)),
+    Field("thread", str, read=lambda s: s.thread.name),
     Field("function", TEXT, read=_frame("function")),
     Field("file", TEXT, read=_frame("file")),
     Field("line", NUMBER, read=_frame("line")),
     Field("waiting", [str], "ranks that waited for a late one", read=lambda s: [escape(label) for label in s.waiting]),
-    Field("why", TEXT, "it was late", read=lambda s: s.why or None),
+    Field("why", TEXT, "it was late", read=or_none("why")),
 )
 FUNCTION = Fields(
     Field("self", REAL, "share of the time", head="self", cell=_share()),
@@ -120,12 +121,6 @@ TRACE = Fields(
     Field("seconds", float),
     Field("events", int),
     Field("rows", list, "{name, category, count, total, self, longest}"),
-)
-MACHINE = Fields(
-    Field("node", str),
-    Field("processes", int),
-    Field("offset", float, "the second on the common time base at which it began"),
-    Field("exact", REAL, "by how much that may be wrong; null: not known"),
 )
 ANSWER = Fields(
     Field("samples", int, "stacks read"),
@@ -152,7 +147,11 @@ ANSWER = Fields(
     Field("file", TEXT, "the first that was written"),
     Field("files", [str]),
     Field("failed", [FAILED]),
-    Field("nodes", [MACHINE], "over several machines"),
+    nodes(
+        Field("processes", int),
+        Field("offset", float, "the second on the common time base at which it began"),
+        Field("exact", REAL, "by how much that may be wrong; null: not known"),
+    ),
     Field("recording", str, "with -facts; no contract"),
     Field("began", float, "with -facts; no contract"),
 )
@@ -167,16 +166,22 @@ def record(
     *,
     frames: bool = False,
     realtime: bool = False,
+    marks: tuple[bool, bool] = (False, False),
     tell: Callable[[float], None] = lambda passed: None,
 ) -> Recording:
     """Records processes, [(its Target, label)], for `seconds`, and also the counters of the engines of those that were `found`.
 
-    `frames`: native frames too. `realtime`: the recorder has priority over other processes. `tell` is called with the seconds
-    that have passed. `failed`: gets the processes that end."""
+    `frames`: native frames too. `marks`: as of `sampler.record`. `realtime`: the recorder has priority over other processes.
+    `tell` is called with the seconds that have passed. `failed`: gets the processes that end."""
     opened = targets.Targets()  # of no debugger: a thread of its own reads the engines, through /proc
     engines = groups.engines_of(ranks_of(found), opened.of)
     schedulers = {rank.pid for engine in engines for rank in engine.with_role(*SCHEDULERS, "frontend")}
-    how: dict[str, Any] = {"realtime": realtime, "schedulers": schedulers, "beside": lambda rec, passed: tell(passed)}
+    how: dict[str, Any] = {
+        "realtime": realtime,
+        "marks": marks,
+        "schedulers": schedulers,
+        "beside": lambda rec, passed: tell(passed),
+    }
     with contextlib.ExitStack() as around:
         beside = around.enter_context(meter.Beside(engines))
         holds, alone = None, []
@@ -207,9 +212,10 @@ def record(
     return rec
 
 
-def recording_data(rec: Recording, cpu: bool, idle: bool, failed: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The fields of llm-record. `cpu`, `idle`: as for `flame.stacks`."""
-    own = flame.stacks(rec, cpu, idle)
+def recording_data(rec: Recording, what: flame.Counted, failed: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The fields of llm-record."""
+    what = what._replace(idle=what.idle or rec.failing)
+    own = flame.stacks(rec, what)
     whole = sum(own.values())
     rows = flame.functions(own.items())[:LISTED] if whole else []
     share = rec.cost / rec.seconds / max(1, len(rec.processes)) if rec.seconds else 0.0
@@ -221,7 +227,7 @@ def recording_data(rec: Recording, cpu: bool, idle: bool, failed: Sequence[dict[
         "seconds": round(rec.seconds, 3),
         "native": rec.native,
         "processes": [{**RECORDED.data(p), **_native(p)} for p in rec.processes],
-        "resting": 0 if idle else flame.resting(rec),
+        "resting": 0 if what.idle else flame.resting(rec),
         "functions": [{"function": n, "self": round(s / whole, 5), "total": round(t / whole, 5)} for n, s, t in rows],
         "failed": list(failed),
     }
@@ -322,12 +328,13 @@ def _pause_text(process: dict[str, Any]) -> str:
 
 def _stall_text(stall: dict[str, Any], style: Style) -> str:
     file = (stall["file"] or "").rpartition("/")[2]
-    thread = stall["thread"] or stall["tid"]
     text = f"stall at {stall['begin']:.3f} s for {stall['seconds']:.3f} s: {style.bad(stall['cause'])} "
-    where = f"in {stall['function']} ({file}:{stall['line']})"
+    where = (
+        (f"in {stall['function']}" + (f" ({file}:{stall['line']})" if file else "")) if stall["function"] else "outside Python"
+    )
     if stall["waiting"]:
         return f"{text}{stall['label']} {where}, {' '.join(stall['waiting'])} waited; {stall['why']}"
-    return f"{text}on {stall['label']} {thread} {where}"
+    return f"{text}on {stall['label']} {thread_text(stall['tid'], stall['thread'] or '')} {where}"
 
 
 def trace_data(trace: Trace) -> dict[str, Any]:
@@ -359,5 +366,6 @@ def difference_data(after: dict[Any, float], before: dict[Any, float], files: Se
 
 def difference_text(data: dict[str, Any], style: Style) -> str:
     """The functions whose part changed most."""
-    lines = [DIFFERENCE.table(data["differences"][:SHOWN], style)]
+    rows = [row for row in data["differences"] if abs(row["change"]) >= LEAST][:SHOWN]
+    lines = [DIFFERENCE.table(rows, style) if rows else f"no function's part changed by {LEAST:.2%} or more"]
     return "\n".join(lines + [f"written: {escape(path)}" for path in data["files"]])

@@ -27,10 +27,12 @@ from .places import node_text, nodes_of
 from .stack_tree import html_tree, parting
 
 
-def make_report(found: Sequence[Any], targets: Targets, wait: float) -> tuple[str, dict[str, Any], list[ProcessView]]:
-    """-> (the page, the fields of llm-hang, `[ProcessView]`)"""
+def make_report(
+    found: Sequence[Any], targets: Targets, wait: float, told: dict[str, Any] | None = None
+) -> tuple[str, dict[str, Any], list[ProcessView]]:
+    """-> (the page, the fields of llm-hang, `[ProcessView]`). `told`: these fields, where they are known already."""
     examination = examining.examine(found, targets, wait, (prefetch.KV,))
-    data, seen = hang_data(examination), examination.seen
+    data, seen = told or hang_data(examination), examination.seen
     views = [s.view for s in seen if s.view is not None]
     return page(data, seen, views), data, views
 
@@ -161,7 +163,7 @@ def memory_table(seen: list[ProcessState]) -> str:
     ranks: list[Any] = []
     kinds: dict[str, Any] = {}
     for s in seen:
-        if not s.pid:
+        if not s.pid or s.view is not None and not s.view.live:  # a file: its number is another's by now
             continue
         try:
             rss, parts = resident.parts(proc.ProcTarget(s.pid), s.view.rt if s.view is not None else None)

@@ -17,7 +17,7 @@ from .each_node import escaped
 from .hang_nodes import judged_of, nodes_data, reasons, there
 
 ROW = shapes.REQUEST.merging(KEEP)  # a scheduler's own numbers; all other fields are made of the facts
-ANSWER = {**shapes.ANSWER.merging(KEEP).shape, "requests": [ROW.shape], "partial?": [str]}
+ANSWER = {**shapes.ANSWER.merging(KEEP).answer_shape, "requests": [ROW.shape]}
 
 
 class Merged:
@@ -59,11 +59,11 @@ class Merged:
             name = f"{node}:{data['instance']}"
             found = known.get((name, data["request_id"]))
             row = {key: value for key, value in data.items() if key in ROW.names}
-            row.update(shapes.custody_data(found[0] if found is not None else Tracked("", [])))
+            row.update(shapes.CUSTODY.data(found[0] if found is not None else Tracked("", [])))
             row.update(node=escape(node), instance=escape(name))
             if found is not None:
                 if found[0].transfer is not None or found[0].partner is not None:
-                    row["way"] = shapes.way_data(way(*found, sides))
+                    row["way"] = [shapes.STOP.data(stop) for stop in way(*found, sides)]
                 ends.append((len(self.rows), found[0]))
             self.rows.append(row)
         self.limits.update(escaped(answer["limits"] or {}))

@@ -13,12 +13,14 @@ from ..engines.objects import MAX_TOKENS_SHOWN
 from ..engines.registry import spec_of_runtime
 from ..errors import GdbextError
 from ..kvcache.model import Cache, Request
-from ..render.fields import KEEP, NUMBER, REAL, TEXT, Field, Fields
-from ..render.text import Style, escape, seconds, table
+from ..render.fields import FLAG, KEEP, LEFT_OUT, NUMBER, REAL, TEXT, VALUE, Field, Fields, each, or_none
+from ..render.text import Style, escape, seconds
 from ..requests.collect import Custody
-from ..requests.model import KEPT, MOVING, STUCK, Counter, Place, Tracked
-from ..requests.ways import Stop
-from .kv import numbers_data
+from ..requests.model import KEPT, MOVING, STUCK, Place, Tracked
+from . import each_node
+from .chains import CHAIN
+from .kv import NUMBERS
+from .places import PAUSE
 
 MAX_LINE = 32  # ids of tokens in a line
 
@@ -42,204 +44,184 @@ def _waits(r: Any, style: Style) -> str:
     return escape(own if own.startswith("offload: ") else r["blocked_by"] or own)
 
 
-PLACE = Fields(Field("label", str), Field("pid", int), Field("tid", int), Field("thread", str), Field("node", str))
+def place_data(place: Place | None) -> dict[str, Any] | None:
+    """A place as JSON, None for none."""
+    return None if place is None else {k: escape(v) if isinstance(v, str) else v for k, v in place.data().items()}
+
+
+PLACE = Fields(*each(str, "label"), *each(int, "pid tid"), *each(str, "thread node"), shape="request-place")
+AT = Field("at", (PLACE, None), "where it is", read=lambda one: place_data(one.at))
 TRANSFERS = (
-    "what it waits for: `pairing`, `handshake`, `transfer` (bytes), `completion` (they have come, unnoticed by the scheduler), "
-    "`kept` (blocks of one that ended, for a reader), `never` (the other instance has no such request), `late` (the lease ended "
-    "while they were read)"
+    "`pairing`, `handshake`, `transfer` (bytes), `completion` (unnoticed by the scheduler), `kept` (blocks, for a reader), "
+    "`never` (the other end has none) or `late` (the lease ended meanwhile)"
 )
-TRANSFER = Fields(
-    Field("sends", bool, "this end is the sender"),
-    Field("state", TEXT, TRANSFERS),
-    Field("instance", TEXT, "the other end, where it was looked at, else its engine id"),
-    Field("request_id", TEXT, "there"),
-    Field("address", TEXT),
-    Field("until", REAL, "when the lease ends", "s"),
+TRANSFER = Fields(  # of a `Tracked` that has one
+    Field("sends", bool, "this end is the sender", read=lambda t: t.transfer.sends),
+    Field("state", TEXT, TRANSFERS, read=lambda t: t.transfer.state or None),
+    Field("instance", TEXT, "the other end, where it was looked at, else its engine id", "", lambda t: _partner(t)[0] or None),
+    Field("request_id", TEXT, "there", read=lambda t: _partner(t)[1] or None),
+    Field("address", TEXT, read=lambda t: t.transfer.address or None),
+    Field("until", REAL, "when the lease ends", "s", lambda t: t.transfer.until, digits=1),
+    shape="transfer",
 )
 OFFLOAD = Fields(
     Field("state", str, "`lookup`, `load` or `prefetch`"),
     Field("job", (int, str, None)),
     Field("pending", NUMBER, "of `workers`, that have not reported the job"),
     Field("workers", NUMBER),
-    Field("since", REAL, "for how long it has been put off", "s"),
+    Field("since", REAL, "for how long it has been put off", "s", digits=1),
+    shape="offload",
 )
-HOP = Fields(
-    Field("label", str),
-    Field("pid", int),
-    Field("stage", str),
-    Field("state", str, "in the engine's own word"),
-    Field("progress", list, "its counters there"),
-    Field("tid", int),
-)
-REQUEST = Fields(
+HOP = Fields(  # of (Look, Sighting)
+    Field("stage", str, head="stage", read=lambda h: h[1].stage),
+    Field("label", str, head="process", read=lambda h: h[0].label),
+    Field("pid", int, head="pid", read=lambda h: h[0].pid),
+    Field("state", str, "in the engine's own word", "", lambda h: h[1].state, head="state"),
     Field(
-        "request_id", str, "`http:CLIENT` of an exchange that the engine does not know yet", must=True, merge=KEEP, head="request"
+        "progress",
+        [(bool, *VALUE)],
+        "its counters there",
+        read=lambda h: list(h[1].progress),
+        head="progress",
+        cell=lambda found: " ".join(map(str, found)),
     ),
+    Field("tid", int, read=lambda h: h[1].tid if h[1].tid is not None else LEFT_OUT),
+)
+STOP = Fields(
+    Field("part", str, "`router`, `transfer`, or the role of the instance", head="hop"),
+    Field("instance", TEXT, read=or_none("instance"), head="instance"),
+    Field("request_id", TEXT, "there", read=or_none("request_id"), head="request"),
+    Field("state", TEXT, read=or_none("state"), head="state"),
+    AT._replace(head="at", draw=lambda row, style: _where(row["at"])),
+)
+
+
+def _partner(tracked: Tracked) -> tuple[str, str]:
+    return tracked.partner or (tracked.transfer.peer if tracked.transfer is not None else "", "")
+
+
+def _offload(tracked: Tracked) -> Any:
+    found = next((s.offload for _, s in tracked.hops if s.offload is not None), None)
+    return OFFLOAD.data(found) if found is not None else LEFT_OUT
+
+
+CUSTODY = Fields(  # of a `Tracked`: a request over all processes
+    Field("external_id", TEXT, "the user's own id, where it is another", read=or_none("external_id")),
     Field(
         "verdict",
         TEXT,
         "[what it means](verdicts.md#requests-that-make-no-progress); one that is `kept` is not open",
+        read=or_none("verdict"),
         head="verdict",
         draw=_verdict,
     ),
-    Field("at", (PLACE, None), "where it is", head="at", draw=_at),
-    Field("status", str, "the engine's own word", must=True, merge=KEEP, head="state", draw=_stage, spare=4),
-    Field("queue", str, "`front end`: an open HTTP or RPC exchange that the engine does not know yet", must=True, merge=KEEP),
-    Field("tokens", NUMBER, must=True, merge=KEEP, head="tokens"),
-    Field("prompt_tokens", NUMBER, must=True, merge=KEEP, head="prompt", spare=2),
-    Field("computed_tokens", NUMBER, must=True, merge=KEEP, head="computed", spare=1),
-    Field("output_tokens", NUMBER, must=True, merge=KEEP, head="output", spare=5),
-    Field("in_flight_tokens", NUMBER, "outputs of steps that were handed out and have no result yet", must=True, merge=KEEP),
-    Field("draft_tokens", NUMBER, "guessed for its next step; null: not counted by this release", must=True, merge=KEEP),
-    Field("blocks", NUMBER, "null: not read", must=True, merge=KEEP, head="blocks", spare=3),
-    Field("preemptions", NUMBER, must=True, merge=KEEP, head="preempted", cell=lambda n: str(n or ""), spare=6),
-    Field("age", REAL, "", "s", must=True, merge=KEEP, head="age", cell=seconds, spare=7),
-    Field("blocked_by", TEXT, "what its scheduler lacks for it", must=True, merge=KEEP, head="waits for", draw=_waits),
-    Field("known", bool, "a scheduler has it", must=True, merge=KEEP),
-    Field("instance", str, "the engine instance that has it", must=True, merge=KEEP),
-    Field("content", dict, "with -show-content", merge=KEEP),
+    Field("moved", FLAG, "between the looks"),
+    AT._replace(head="at", draw=_at),
+    Field("holder", (PLACE, None), "what must act", read=lambda t: place_data(t.holder)),
+    Field("waits_for", TEXT, read=or_none("waits_for")),
+    Field("behind", [str], "requests that it waits for", read=lambda t: [escape(name) for name in t.behind]),
+    Field("evidence", [str], read=lambda t: [escape(line) for line in t.evidence]),
+    Field(
+        "transfer",
+        (TRANSFER, None),
+        "KV on its way between instances",
+        read=lambda t: TRANSFER.data(t) if t.transfer is not None else None,
+    ),
+    Field("hops", [HOP], "the processes in which it was seen, in order", "", lambda t: [HOP.data(hop) for hop in t.hops]),
+    Field("offload", OFFLOAD, "of one that waits for a tier below the device", read=_offload),
+)
+STUCK_ONE = Fields(  # of a `Tracked` that does not move, as llm-hang has it
+    Field("request_id", str),
+    *CUSTODY.picked("verdict at waits_for holder transfer evidence offload"),
+    Field("age", REAL, "", "s"),
+)
+COUNTER = Fields(Field("label", str), Field("pid", NUMBER), Field("what", str), *each(NUMBER, "before after"))
+_HERE: dict[str, Any] = {"must": True, "merge": KEEP}
+_FIRST = CUSTODY.picked("verdict at")
+REQUEST = Fields(
+    Field("request_id", str, "`http:CLIENT` of an exchange that the engine does not know yet", **_HERE, head="request"),
+    *_FIRST,
+    Field("status", str, "the engine's own word", **_HERE, head="state", draw=_stage, spare=4),
+    Field("queue", str, "`front end`: an open HTTP or RPC exchange that the engine does not know yet", **_HERE),
+    *NUMBERS,
+    Field("blocks", NUMBER, "null: not read", **_HERE, head="blocks", spare=3),
+    Field("preemptions", NUMBER, **_HERE, head="preempted", cell=lambda n: str(n or ""), spare=6),
+    Field("age", REAL, "", "s", **_HERE, head="age", cell=seconds, spare=7),
+    Field("blocked_by", TEXT, "what its scheduler lacks for it", **_HERE, head="waits for", draw=_waits),
+    Field("known", bool, "a scheduler has it", **_HERE),
+    Field("instance", str, "the engine instance that has it", **_HERE),
+    Field("content", dict, merge=KEEP, private=True),
     Field("new", bool, "it came after the processes had been looked at, so it has no verdict"),
-    Field("external_id", TEXT, "the user's own id, where it is another"),
-    Field("moved", (bool, None), "between the looks"),
-    Field("holder", (PLACE, None), "what must act"),
-    Field("waits_for", TEXT),
-    Field("behind", [str], "requests that it waits for"),
-    Field("evidence", [str]),
-    Field("transfer", (TRANSFER, None), "KV on its way between instances"),
-    Field("hops", [HOP], "the processes in which it was seen, in order"),
-    Field("offload", OFFLOAD, "of one that waits for a tier below the device"),
-    Field("way", list, "over several machines, as in `llm-request`"),
+    *(one for one in CUSTODY if one.name not in _FIRST.names),
+    Field("way", [STOP], "of one whose KV goes from instance to instance: router, sender, transfer, reader"),
 )
 ANSWER = Fields(
     Field("engine", TEXT, must=True, merge=KEEP),
     Field("requests", [REQUEST]),
     Field("counts", dict, "how many in each queue"),
     Field("limits", (dict, None), must=True, merge=KEEP),
+    each_node.nodes(Field("host", str), Field("processes", int), Field("version", str)),
+    Field("failed", [each_node.FAILED], "over several machines"),
+    Field("pauses", [PAUSE], "of the copy that was read where numbers contradicted one another"),
+    Field("facts", dict, "with -facts; no contract"),
+)
+
+GRAMMAR = Fields(
+    Field("state", str, "`compiling`, `ready`, `ended` or `failed`"),
+    Field("backend", TEXT, read=or_none("backend")),
+    Field("accepted", NUMBER, "tokens that it has taken"),
+    Field("vocabulary", NUMBER),
+    Field(
+        "allowed",
+        NUMBER,
+        "tokens that its mask leaves for the next one; null: no step has a mask now",
+        read=lambda g: len(g.allowed) if g.allowed is not None else None,
+    ),
+    Field("why", TEXT, "null: nothing is missing", read=or_none("why")),
+    Field("tokens", ([int], None), "those that it leaves", read=lambda g: LEFT_OUT, private=True),
+)
+DRAWS = Fields(  # vLLM's model runner V2; what a release keeps
+    *each(str, "label"),
+    *each(int, "pid row"),
+    *each(VALUE, "temperature top_p top_k min_p seed logprobs"),
+    *each(VALUE, "repetition_penalty frequency_penalty presence_penalty"),
+    Field("differs", [str], "what is not as the scheduler's parameters say"),
+    rest=VALUE,
+)
+ONE = Fields(
+    Field("request", REQUEST),
+    Field("hops", [HOP]),
+    Field("sampling", (Fields(rest=str), None), "with -sampling: the scheduler's parameters"),
+    Field("sampling_rows", [DRAWS], "by what each process that samples draws the next token"),
+    Field("grammar", (GRAMMAR, None), "with -sampling, of structured output"),
+    Field("engine", TEXT),
+    Field("chains", [CHAIN], "of one that does not move"),
+    Field("pauses", [PAUSE], "of its processes, for that"),
+    *ANSWER.picked("nodes failed"),
 )
 
 
 def request_data(request: Request | None, tracked: Tracked | None = None, blocks: bool = True) -> dict[str, Any]:
     """One request: the scheduler's own numbers (`request`, None where no scheduler has it), and its places over all processes
     (`tracked`, None where only a cache was read). `blocks`: they were read too."""
-    known = request
-    data: dict[str, Any] = {
-        "request_id": escape(known.request_id if known is not None else tracked.request_id if tracked else ""),
-        "status": escape(known.status) if known is not None else "",
-        "queue": known.queue
-        if known is not None
-        else "front end"
-        if tracked is not None and tracked.exchange is not None
-        else "",
-        **numbers_data(known),
-        "blocks": sum(map(len, known.blocks.values())) if known is not None and blocks else None,
-        "blocked_by": (known.blocked_by or None) if known is not None else None,
-        "preemptions": known.preemptions if known is not None else 0,
-        "age": known.age if known is not None else None,
-        "known": known.known if known is not None else False,
-    }
-    if known is not None and known.content is not None:
-        data["content"] = known.content
-    if tracked is not None and tracked.age is not None:
-        data["age"] = tracked.age
-    return {**data, **custody_data(tracked or Tracked("", []))}
+    r, told = request if request is not None else _NONE, tracked or Tracked("", [])
+    front = request is None and told.exchange is not None
+    return REQUEST.of(
+        request_id=escape(r.request_id or told.request_id),
+        status=escape(r.status),
+        queue="front end" if front else r.queue,
+        **NUMBERS.data(r),
+        blocks=sum(map(len, r.blocks.values())) if request is not None and blocks else None,
+        blocked_by=r.blocked_by or None,
+        preemptions=r.preemptions,
+        age=told.age if told.age is not None else r.age,
+        known=request is not None and r.known,
+        content=r.content if r.content is not None else LEFT_OUT,
+        **CUSTODY.data(told),
+    )
 
 
-def custody_data(tracked: Tracked) -> dict[str, Any]:
-    """A request's data over all processes."""
-    return {
-        "external_id": escape(tracked.external_id) or None,
-        "verdict": tracked.verdict or None,
-        "moved": tracked.moved,
-        "at": place_data(tracked.at),
-        "holder": place_data(tracked.holder),
-        "waits_for": escape(tracked.waits_for) or None,
-        "behind": [escape(name) for name in tracked.behind],
-        "evidence": [escape(line) for line in tracked.evidence],
-        "transfer": transfer_data(tracked),
-        "hops": hops_data(tracked),
-        **offload_data(tracked),
-    }
-
-
-def transfer_data(tracked: Tracked) -> dict[str, Any] | None:
-    """The state of a request's KV between instances, None for a request that stays in one instance."""
-    transfer = tracked.transfer
-    if transfer is None:
-        return None
-    instance, request = tracked.partner or (transfer.peer, "")
-    return {
-        "sends": transfer.sends,
-        "state": transfer.state or None,
-        "instance": escape(instance) or None,
-        "request_id": escape(request) or None,
-        "address": escape(transfer.address) or None,
-        "until": round(transfer.until, 1) if transfer.until is not None else None,
-    }
-
-
-def offload_data(tracked: Tracked) -> dict[str, Any]:
-    """`offload`: what a request waits for of a tier below the device; nothing for one that does not."""
-    found = next((s.offload for _, s in tracked.hops if s.offload is not None), None)
-    if found is None:
-        return {}
-    since = round(found.since, 1) if found.since is not None else None
-    return {
-        "offload": {"state": found.state, "job": found.job, "pending": found.pending, "workers": found.workers, "since": since}
-    }
-
-
-def way_data(way: Sequence[Stop]) -> list[dict[str, Any]]:
-    """The stops of a request on its way over instances."""
-    return [
-        {
-            "part": stop.part,
-            "instance": escape(stop.instance) or None,
-            "request_id": escape(stop.request_id) or None,
-            "state": escape(stop.state) or None,
-            "at": place_data(stop.at),
-        }
-        for stop in way
-    ]
-
-
-def place_data(place: Place | None) -> dict[str, Any] | None:
-    """A place as JSON, None for none."""
-    return None if place is None else {k: escape(v) if isinstance(v, str) else v for k, v in place.data().items()}
-
-
-def hops_data(tracked: Tracked) -> list[dict[str, Any]]:
-    """The processes in which it was seen, in order: process, stage and the engine's own word for it."""
-    return [
-        {
-            "label": look.label,
-            "pid": look.pid,
-            "stage": s.stage,
-            "state": escape(s.state),
-            "progress": list(s.progress),
-            **({"tid": s.tid} if s.tid is not None else {}),
-        }
-        for look, s in tracked.hops
-    ]
-
-
-def stuck_data(tracked: Tracked) -> dict[str, Any]:
-    """A request that does not move, as llm-hang has it."""
-    return {
-        "request_id": escape(tracked.request_id),
-        "verdict": tracked.verdict or None,
-        "at": place_data(tracked.at),
-        "waits_for": escape(tracked.waits_for) or None,
-        "holder": place_data(tracked.holder),
-        "transfer": transfer_data(tracked),
-        "age": tracked.age,
-        "evidence": [escape(line) for line in tracked.evidence],
-        **offload_data(tracked),
-    }
-
-
-def counter_data(counter: Counter) -> dict[str, Any]:
-    """One process's counters, in both samples."""
-    return {"label": counter.label, "pid": counter.pid, "what": counter.what, "before": counter.before, "after": counter.after}
+_NONE = Request("")
 
 
 def sampling_data(rt: Runtime, request: Request, hidden: AbstractSet[str]) -> dict[str, str]:
@@ -290,9 +272,7 @@ def grammar_data(rt: Runtime, request: Request, content: bool) -> dict[str, Any]
     found = spec.grammar.read(rt, rt.object(request.address)) if spec is not None and spec.grammar is not None else None
     if found is None:
         return None
-    data = {name: getattr(found, name) for name in ("state", "accepted", "vocabulary")}
-    data.update(backend=escape(found.backend) or None, why=escape(found.why) or None)
-    data["allowed"] = len(found.allowed) if found.allowed is not None else None
+    data = GRAMMAR.data(found)
     if content:
         data["tokens"] = found.allowed[:MAX_TOKENS_SHOWN] if found.allowed is not None else None
     return data
@@ -364,11 +344,8 @@ def request_lines(
     if data["age"] is not None:
         head.append(f"{seconds(data['age'])} old")
     lines = ["  ".join(head)]
-    rows = [[h["stage"], h["label"], str(h["pid"]), h["state"], " ".join(map(str, h["progress"]))] for h in data["hops"]]
-    lines.append(table(rows, ["stage", "process", "pid", "state", "progress"], style, right=("pid",)))
-    if data.get("way"):
-        stops = [[w["part"], w["instance"] or "", w["request_id"] or "", w["state"] or "", _where(w["at"])] for w in data["way"]]
-        lines.append(table(stops, ["hop", "instance", "request", "state", "at"], style))
+    lines.append(HOP.table(data["hops"], style))
+    lines += [STOP.table(data["way"], style)] if data.get("way") else []
     waits = _waits(data, style)
     lines += [f"  waits for {waits}"] if waits else []
     lines += [f"  {line}" for line in data["evidence"]]
@@ -385,17 +362,18 @@ def request_lines(
 def rows_of(held: Custody, caches: Sequence[tuple[set[int], Cache]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The rows of one engine: every request of a cache in its order, then those that no scheduler has. A request has ended if it
     was being served in the samples but is not in its scheduler's cache, which was read after them; one that is there alone is
-    `new`."""
+    `new`, if the scheduler was read before too."""
     tracked = {t.request_id: t for t in held.requests}
     rows, limits, read_since = [], {}, set()
     for pids, cache in caches:
         read_since |= pids
         limits.update(cache.limits)
+        was_read = any("scheduler" in look.parts for look in held.looks if not pids or look.pid in pids)
         for request in cache.requests:
             one = tracked.pop(request.request_id, None)
             if one is None and not request.known:
                 continue
-            rows.append({**request_data(request, one), "instance": escape(held.name), "new": one is None})
+            rows.append({**request_data(request, one), "instance": escape(held.name), "new": one is None and was_read})
     for one in tracked.values():
         hop = one.sighting("running")
         if one.verdict != MOVING or hop is None or hop[0].pid not in read_since:

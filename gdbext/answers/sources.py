@@ -13,16 +13,31 @@ from ..cpython.frames import Code, PyFrame
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
 
+MAX_LINES, MAX_LINE = 20_000, 4096  # of a source that a process holds; characters
 _DECORATED = 40  # lines that decorators may take before a `def`
 
 
 def lines_of(frame: PyFrame) -> list[str]:
-    """The lines of a frame's source file, also of one inside a zip archive; `NotFoundError` with the reason where they are not
-    here, or not for the process's user to read."""
+    """The lines of a frame's source file, also of one inside a zip archive, else as the process's `linecache` has them: a cell
+    of Jupyter, what torch.fx or attrs made. `NotFoundError` with the reason where they are not here, or not for the process's
+    user to read."""
     try:
         return frame.rt.target.source_lines(frame.file)
     except NotFoundError as e:
+        found = _kept_lines(frame)
+        if found:
+            return found
         raise NotFoundError(f"no source to show: {escape(str(e))}") from None
+
+
+def _kept_lines(frame: PyFrame) -> list[str]:
+    """The lines of a frame's source that `linecache.cache` holds, {file: (size, mtime, lines, name)}; [] where it has none."""
+    with log.passing_over(GdbextError, UnicodeError):
+        module = frame.rt.module("linecache")
+        entry = module.item("cache").item(frame.file).elements(3) if module is not None else []
+        if len(entry) == 3:  # one that is not read yet has a function alone
+            return [line.string(MAX_LINE).rstrip("\r\n") for line in entry[2].elements(MAX_LINES)]
+    return []
 
 
 def doubt(frame: PyFrame) -> str:

@@ -6,7 +6,7 @@ import re
 from typing import Any, List, Tuple
 
 from ..render import html
-from ..render.text import Style, escape
+from ..render.text import Style, escape, thread_text
 from ..stacks import tree
 from ..stacks.threads import Frame, ProcessView, ThreadView
 from ..stacks.tree import Node
@@ -185,7 +185,7 @@ def text_lines(
             lines.append(style.name(f"{escape(name) or 'no engine'}:"))
         lines += _tree_lines(members, [p for p in data["common"] if p["engine"] == name], len(views) == 1, style, everything)
     for one in data["collecting"]:
-        thread = f" {one['tid']} {escape(one['name'])}" if one["tid"] else ", in an unknown thread"
+        thread = f", {thread_text(one['tid'], escape(one['name']))}" if one["tid"] else ", in an unknown thread"
         lines.append(style.bad(f"collects garbage: {escape(one['label']) or one['pid']}{thread}"))
     return lines + ends_lines(data["ends"], style, len(views) > 1) + _movement_lines(data) + closing(data, names, style)
 
@@ -245,7 +245,8 @@ def _movement_lines(data: dict[str, Any]) -> list[str]:
     if "samples" not in data:
         return []
     moved, count = data["samples"]["moved"], data["samples"]["count"]
-    some = ", ".join(f"{escape(m['label'])} {m['tid']} {escape(m['name'])} ({m['changes']} of {count - 1})" for m in moved[:8])
+    who = (f"{escape(m['label'])} {thread_text(m['tid'], escape(m['name']))} ({m['changes']} of {count - 1})" for m in moved[:8])
+    some = ", ".join(who)
     return [
         f"moved between {count} samples: {some or 'none'}" + (", …" if len(moved) > 8 else ""),
         f"did not move: {data['samples']['still']} threads",

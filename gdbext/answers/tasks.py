@@ -5,36 +5,37 @@ from __future__ import annotations
 from typing import AbstractSet, Any
 
 from ..cpython.tasks import Task
+from ..render.fields import LEFT_OUT, NUMBER, TEXT, Field, Fields
 from ..render.jsonline import Address
-from ..render.text import Style, escape
+from ..render.text import Style
 from .frames import frame_text, python_frame
+from .shapes import FRAME
 from .variables import frame_variable_lines
+
+WAITS = Fields(
+    Field("kind", str, "of the object; `group` for a TaskGroup"),
+    Field("address", TEXT, read=lambda w: Address(w.object.address) if w.object else None),
+    Field("type", TEXT, read=lambda w: w.object.type_name if w.object else None),
+    Field("tasks", [str], "addresses", read=lambda w: [Address(a) for a in w.on]),
+)
+TASK = Fields(
+    Field("name", str),
+    Field("state", str),
+    Field("frames", [FRAME], read=lambda task: []),
+    Field("waits_for", TEXT, read=lambda task: task.waits.text if task.waits else None),
+    Field("waits", (WAITS, None), read=lambda task: WAITS.data(task.waits) if task.waits else None),
+    Field("awaited_by", [str], "addresses of the tasks that wait for it", "", lambda task: [Address(a) for a in task.awaited_by]),
+    Field("coroutine", str),
+    Field("address", str, read=lambda task: Address(task.address)),
+    Field("loop", TEXT, "its address", read=lambda task: Address(task.loop) if task.loop else None),
+    Field("tid", NUMBER),
+    Field("error", str, read=lambda task: task.error or LEFT_OUT),
+)
 
 
 def task_data(task: Task, private: AbstractSet[str] | None = None) -> dict[str, Any]:
     """A `tasks.Task` as JSON fields."""
-    data = {
-        "name": escape(task.name),
-        "state": task.state,
-        "frames": [python_frame(f, private) for f in task.frames],
-        "waits_for": escape(task.waits.text) if task.waits else None,
-        "waits": {
-            "kind": task.waits.kind,
-            "address": Address(task.waits.object.address) if task.waits.object else None,
-            "type": escape(task.waits.object.type_name) if task.waits.object else None,
-            "tasks": [Address(a) for a in task.waits.on],
-        }
-        if task.waits
-        else None,
-        "awaited_by": [Address(a) for a in task.awaited_by],
-        "coroutine": escape(task.coroutine),
-        "address": Address(task.address),
-        "loop": Address(task.loop) if task.loop else None,
-        "tid": task.tid,
-    }
-    if task.error:
-        data["error"] = task.error
-    return data
+    return {**TASK.data(task), "frames": [python_frame(f, private) for f in task.frames]}
 
 
 def task_lines(alike: list[dict[str, Any]], style: Style, with_locals: bool, names: dict[int, str]) -> list[str]:

@@ -43,8 +43,8 @@ def _owner(name: str) -> Callable[[Any], str | None]:
 
 
 FOUND = Fields(  # of what the census found
-    Field("owner", TEXT, "a path to it", read=_owner("text"), head="owner", draw=_owner_text),
-    Field("type", str, read=lambda f: escape(f.tensor.type), head="type", cell=lambda t: "" if t == "Tensor" else t, spare=1),
+    Field("owner", TEXT, "a path to it", read=_owner("text"), head="owner", draw=_owner_text, short=True),
+    Field("type", str, read=lambda f: f.tensor.type, head="type", cell=lambda t: "" if t == "Tensor" else t, spare=1),
     Field(
         "shape",
         ([int], None),

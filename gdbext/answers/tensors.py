@@ -4,33 +4,71 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..render.fields import FLAG, NUMBER, TEXT, VALUE, Field, Fields, each, or_none
 from ..render.jsonline import Address
 from ..render.text import Style, escape, size
 from ..torch.tensor import Tensor
+from .shapes import SELECTED
 
-
-def tensor_data(tensor: Tensor) -> dict[str, Any]:
-    """The JSON fields of a tensor (docs/json.md). dtype and layout as torch's own str() gives them."""
-    return {
-        "type": escape(tensor.type),
-        "address": Address(tensor.address) if tensor.address else None,
-        "impl": Address(tensor.impl),
-        "kind": escape(tensor.kind),
-        "shape": tensor.shape,
-        "stride": tensor.stride,
-        "dtype": f"{tensor.library}.{escape(tensor.dtype_name)}",
-        "device": tensor.device,
-        "in_host_memory": tensor.device.startswith("cpu") or tensor.in_host_memory,
-        "layout": f"{tensor.library}.{tensor.layout}",
-        "storage_offset": tensor.storage_offset,
-        "numel": tensor.numel,
-        "data_ptr": Address(tensor.data_ptr),
-        "storage_bytes": tensor.storage_bytes,
-        "requires_grad": tensor.requires_grad,
-        "grad_fn": escape(tensor.grad_fn) or None,
-        "is_conj": tensor.is_conj,
-        "is_neg": tensor.is_neg,
-    }
+STATS = Fields(
+    *each(VALUE, "min max mean std", means="of the finite values, in float64; std with n-1; complex ones have counts only"),
+    *each(int, "nan inf zeros count"),
+)
+HIST = Fields(Field("counts", [int]), Field("edges", [VALUE], "as `numpy.histogram` gives them"))
+COMPARED = Fields(
+    Field("equal", FLAG, "null: there are no elements"),
+    Field("compared", NUMBER, "how many elements"),
+    Field("different", NUMBER),
+    *each(([int], None), "first_index max_abs_index"),
+    *each(VALUE, "max_abs_diff max_rel_diff"),
+    Field("nan_different", NUMBER, "NaN on one side alone"),
+    Field("ulps", VALUE),
+    Field("values", ([(bool, *VALUE)], None), "of both at the first difference"),
+    Field("reason", TEXT),
+)
+_SHAPE = ([int], None)
+TENSOR = Fields(  # of a `Tensor`; dtype and layout as torch's own str() gives them, of numpy's arrays behind `numpy.`
+    Field("type", str),
+    Field("address", TEXT, "of the Python object", read=lambda t: Address(t.address) if t.address else None),
+    Field("impl", str, "of torch's", read=lambda t: Address(t.impl)),
+    Field("kind", str),
+    Field("shape", _SHAPE),
+    Field("stride", _SHAPE, "null also where numpy's strides are no whole elements"),
+    Field("dtype", str, read=lambda t: f"{t.library}.{t.dtype_name}"),
+    Field("device", TEXT),
+    Field(
+        "in_host_memory",
+        bool,
+        "of the CPU, or of a CUDA device whose storage is pinned host memory: its values are read",
+        read=lambda t: t.device.startswith("cpu") or t.in_host_memory,
+    ),
+    Field("layout", str, read=lambda t: f"{t.library}.{t.layout}"),
+    *each(NUMBER, "storage_offset numel"),
+    Field("data_ptr", str, read=lambda t: Address(t.data_ptr)),
+    Field("storage_bytes", NUMBER),
+    Field("requires_grad", FLAG),
+    Field("grad_fn", TEXT, read=or_none("grad_fn")),
+    *each(FLAG, "is_conj is_neg"),
+)
+MESH = Fields(Field("sizes", _SHAPE), Field("names", ([str], None)), Field("device", TEXT))
+DISTRIBUTED = Fields(Field("mesh", MESH), Field("placements", [str]), Field("local_shape", _SHAPE))
+JAGGED = Fields(Field("ragged_dim", NUMBER), Field("shapes", ([list], None), "of each part"), Field("values_shape", _SHAPE))
+ASKED = Fields(
+    *TENSOR,
+    Field("resolved", str, "how the expression was understood"),
+    Field("unavailable", TEXT, "why values cannot be read"),
+    Field("sampled", bool, "`stats` are of a sample"),
+    Field("distributed", DISTRIBUTED, "of a DTensor"),
+    Field("jagged", JAGGED, "of a jagged nested tensor"),
+    Field("frame", (SELECTED, None), "whose name it is"),
+    Field("stats", STATS, "with -stats"),
+    Field("hist", HIST, "with -hist"),
+    Field("compare", COMPARED, "with -compare"),
+    Field("saved", Fields(Field("file", str), Field("bytes", int), Field("dtype", str)), "with -save"),
+    Field("plot", str, "the file of -plot"),
+    Field("repr", str, "with -repr"),
+)
+ANSWER = Fields(*ASKED, Field("ranks", [Fields(Field("label", str), *ASKED)], "of several processes, in place of the others"))
 
 
 def tensor_header(tensor: Tensor, how: str, style: Style) -> str:

@@ -11,12 +11,36 @@ from ..cpython import runtime as runtimes
 from ..cpython.callees import callee
 from ..cpython.frames import PyFrame
 from ..cpython.runtime import Runtime
+from ..engines.rank import STATES
 from ..errors import GdbextError
+from ..render.fields import LEFT_OUT, NUMBER, Field, Fields, each
 from ..render.text import Style, escape
 from ..stacks.threads import ThreadView
 from .frames import launched_kernel, native_frame, python_frame
+from .greenlets import GREENLET
+from .shapes import END, FRAME
 
 UNTOLD = "a garbage collection is under way, in an unknown thread"
+THREAD = Fields(
+    *each(NUMBER, "tid pid"),
+    *each(str, "label name"),
+    Field("state", str, "as in /proc/PID/stat"),
+    Field("gil", str, "`holds`, `waits`, `none`, `unknown` or `disabled` (a build without one)"),
+    Field("frames", [FRAME], "innermost first"),
+    Field("folded", int, "native frames of the interpreter that are left out"),
+    Field("collects", bool, "garbage: by its native frames, a call of `gc.collect`, or (3.15) the frame that was interrupted"),
+    Field("missing", bool, "Python's, and none of the process: it has ended, or was the parent's when C code called fork()"),
+    Field("interpreters", [int], "the ids of those that its Python frames belong to, innermost first; 0: the main one"),
+    Field("python", str, "whose it is, where several CPythons work in the process"),
+    Field("error", str),
+)
+ANSWER = Fields(
+    Field("threads", [THREAD], "of `pybt` with Python frames only"),
+    Field("collecting", bool, "a garbage collection is under way"),
+    Field("greenlets", [GREENLET], "of `pybt`: its threads'; with -all also those whose thread cannot be told"),
+    Field("ends", [END], "of `llm-bt`"),
+    Field("kernels", [FRAME], "of `llm-bt` in cuda-gdb: those on the device"),
+)
 
 
 def thread_frames(
@@ -50,15 +74,19 @@ def thread_data(
     """A thread with its frames as the JSON `thread`; `private` and `whole` as for `thread_frames`, `rt` as for
     `launched_kernel`."""
     kernel = launched_kernel(target, view.thread, view.native, rt)
-    data: dict[str, Any] = {
-        "tid": view.tid,
-        "pid": target.pid,
-        "label": target.label,
-        "name": escape(view.name),
-        "state": view.state,
-        "gil": view.gil,
-        "frames": thread_frames(view, private, whole, kernel),
-    }
+    data = THREAD.of(
+        tid=view.tid,
+        pid=target.pid,
+        label=target.label,
+        name=escape(view.name),
+        state=view.state,
+        gil=view.gil,
+        frames=thread_frames(view, private, whole, kernel),
+        folded=0 if whole else view.folded,
+        collects=view.collects,
+        missing=view.thread is None and _lists_threads(target),
+        error=view.error or LEFT_OUT,
+    )
     if view.python and view.py is not None:
         numbers: list[int] = [f.rt.interpreter_number(f.interp) for f in view.python if f.interp]
         data["interpreters"] = list(dict.fromkeys(numbers))
@@ -66,11 +94,6 @@ def thread_data(
             data["python"] = escape(view.py.rt.name)
     for frame, one in _python_frames(data, view):
         frame["calls"] = escape(callee(one))
-    data["folded"] = 0 if whole else view.folded
-    data["collects"] = view.collects
-    data["missing"] = view.thread is None and _lists_threads(target)
-    if view.error:
-        data["error"] = view.error
     return data
 
 
@@ -103,8 +126,8 @@ def _python_frames(thread: dict[str, Any], view: ThreadView) -> Iterable[tuple[d
 
 
 def thread_head(thread: dict[str, Any], style: Style) -> str:
-    """`Thread 4123 "MainThread" (S, holds the GIL)`"""
-    state = "" if thread["state"] == "t" else escape(thread["state"])  # t: gdb itself holds it
+    """`Thread 4123 "MainThread" (sleeping, holds the GIL)`"""
+    state = "" if thread["state"] == "t" else STATES.get(thread["state"], escape(thread["state"]))  # t: gdb itself holds it
     gil = {"holds": "holds the GIL", "waits": "waits for the GIL"}.get(thread["gil"], "")
     own = [f"CPython {thread['python']}"] if "python" in thread else []
     if any(thread.get("interpreters", ())):

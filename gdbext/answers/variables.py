@@ -17,6 +17,7 @@ from ..errors import GdbextError
 from ..observe import clocks
 from ..render.jsonline import Address
 from ..render.text import Style, escape
+from .shapes import LOCAL
 
 MAX_FIELDS = 200
 CHANGED = "<changed while it was read>"
@@ -83,14 +84,8 @@ def variables(
         except GdbextError as e:
             log.passed_over(e)
             kind = "?"
-        shown.append(
-            {
-                "name": escape(name),
-                "type": escape(kind),
-                "address": Address(value.address),
-                "text": escape(reprs.Repr(limits or reprs.SHORT, private).named(name, value)),
-            }
-        )
+        text = escape(reprs.Repr(limits or reprs.SHORT, private).named(name, value))
+        shown.append(LOCAL.of(name=escape(name), type=escape(kind), address=Address(value.address), text=text))
     return shown
 
 
@@ -106,14 +101,8 @@ def fields_of(value: Object, private: AbstractSet[str], limits: Limits) -> list[
                 log.passed_over(e)
         else:
             kind, address = type(field).__name__, None
-        found.append(
-            {
-                "name": escape(name),
-                "type": escape(kind),
-                "address": address,
-                "text": escape(reprs.Repr(limits, private).named(name, field)),
-            }
-        )
+        text = escape(reprs.Repr(limits, private).named(name, field))
+        found.append(LOCAL.of(name=escape(name), type=escape(kind), address=address, text=text))
     return found
 
 

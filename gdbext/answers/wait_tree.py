@@ -18,7 +18,10 @@ NODE = Fields(
     Field("waits_for", str, "what the node above could give", must=True),
     Field("alike", int, "how many wait just so", must=True),
     Field("culprit", bool, must=True),
-    Field("children", list, "nodes that wait for this one", must=True),
+    shape="node",
+)
+NODE.add(
+    Field("children", [NODE], "nodes that wait for this one; of a `ring` its members, in the order of their waits", must=True)
 )
 
 
@@ -81,7 +84,7 @@ class _Tree:
     def _end(self, end: dict[str, Any]) -> dict[str, Any]:
         why = end["why"]
         if end.get("any_of"):
-            several = [one for one in end["any_of"] if one["place"] is not None]
+            several = list({_key(one["place"]): one for one in _ends(end) if one["place"] is not None}.values())
             self.listed |= {_key(one["place"]) for one in several}
             why = end["why"][:7] + "; ".join(f"{name(one['place'])} {one['state']}".strip() for one in several)
         key = _key(end["place"]) if end["place"] is not None else (end["state"], why)
@@ -95,11 +98,16 @@ class _Tree:
         return self.nodes.get(key) or self._new(place, key, text, above["children"])
 
     def _new(self, place: dict[str, Any] | None, key: Any, text: str, siblings: list[dict[str, Any]]) -> dict[str, Any]:
-        made: dict[str, Any] = {"place": place, "state": "", "why": "", "waits_for": text, "alike": 1}
-        made.update(culprit=key in self.accused, children=[])
+        made = NODE.of(place=place, state="", why="", waits_for=text, alike=1, culprit=key in self.accused, children=[])
         self.nodes[key], self.siblings[key] = made, siblings
         siblings.append(made)
         return made
+
+
+def _ends(end: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The ends of several, and of several among them."""
+    for one in end["any_of"]:
+        yield from _ends(one) if one.get("any_of") else (one,)
 
 
 def _key(place: dict[str, Any] | None) -> Any:

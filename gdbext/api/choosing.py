@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..access import proc
 from ..access.base import Target
-from ..cpython import expressions, objects
-from ..engines import discover, kv_view, registry
+from ..access.proctable import ProcTable
+from ..bundle import paths
+from ..engines import discover, registry
 from ..engines import group as groups
 from ..engines.group import Engine
-from ..engines.kv_view import NativeView, View
 from ..engines.processes import ProcessRef
 from ..engines.rank import Rank
 from ..engines.spec import SCHEDULERS
 from ..engines.what import is_path
 from ..errors import GdbextError, NotFoundError
+from ..render.text import escape
 from ..session.command import Option
 from ..session.session import Session
+
+if TYPE_CHECKING:
+    from ..engines.kv_view import NativeView, View
 
 POOL = Option(
     "pool",
@@ -27,27 +31,51 @@ POOL = Option(
     "a Python expression of a Scheduler, KVCacheManager or BlockPool instead of the one that is found",
     metavar="EXPR",
 )
+SHOWN = 6  # Pythons that an error names
 CONTENT = Option("show-content", help="with token ids of prompts and outputs", for_agents=False)
 
 
-def resolve_processes(session: Session, text: str) -> list[ProcessRef]:
+def resolve_processes(session: Session, text: str, routers: bool = False) -> list[ProcessRef]:
     """Resolves `WHAT...`, each process once: names separated by blanks or commas, or one path of a file. Empty text means gdb's
-    selected process, else all engine processes."""
+    selected process, else all engine processes. `routers`: to `all` belong the routers before them that are Pythons."""
     if not text:
         pid = session.selected_pid()
         if pid is not None:
             return [session.process(pid)]
         session.ranks = []  # "all" means now, not at the last llm-ranks
         try:
-            return session.resolve("all")
+            found = session.resolve("all")
+            return found + _routers(session, found) if routers else found
         except NotFoundError:
-            raise GdbextError(
-                "no engine process is running here: name pids, labels of llm-ranks, or snapshots (./FILE)"
+            here = ", ".join(f"{pid} {escape(name)}" for pid, name in pythons()[:SHOWN])
+            known = f"one of the Pythons here ({here})" if here else "pids"
+            raise NotFoundError(
+                f"no engine process is running here: name {known}, labels of llm-ranks, or snapshots (./FILE)"
             ) from None
-    words = [text] if "/" in text and os.path.isfile(os.path.expanduser(text)) else text.replace(",", " ").split()
+    words = [text] if "/" in text and os.path.isfile(paths.split(os.path.expanduser(text))[0]) else text.replace(",", " ").split()
     if "all" in words:
         session.ranks = []
-    return session.resolve_each(words)
+    found = session.resolve_each(words)
+    return found + _routers(session, found) if routers and "all" in words else found
+
+
+def pythons() -> list[tuple[int, str]]:
+    """(pid, what it is called) of the other Pythons on this machine, the busiest first."""
+    table, own = ProcTable(), {os.getpid()}
+    here = table.get(os.getpid())
+    while here is not None:  # what this command was started by
+        own.add(here.pid)
+        here = table.parent(here)
+    found = [one for one in table if one.pid not in own and one.is_python and not one.exits]
+    return [(one.pid, one.called) for one in sorted(found, key=lambda one: -one.cpu / (one.age or 1.0))]
+
+
+def _routers(session: Session, found: list[ProcessRef]) -> list[ProcessRef]:
+    """The routers on this machine that are Pythons, and not among the processes that were found."""
+    from ..engines import routers as routing  # not for a process that is named
+
+    pids = [pid for pid in routing.pids_of(ProcTable(), session.ranks) if pid not in {one.pid for one in found}]
+    return [ProcessRef(pid, f"router#{i}" if i > 1 else "router") for i, pid in enumerate(pids, 1)]
 
 
 def moving(session: Session, found: list[ProcessRef], failed: list[dict[str, Any]]) -> list[tuple[proc.ProcTarget, ProcessRef]]:
@@ -121,6 +149,9 @@ def view_of(session: Any, args: Any, target: Target | None = None) -> View | Nat
 
     Where no process is named and none is selected, it is the only engine that runs on this machine. `-on` may name the cores of
     several processes of one engine."""
+    from ..cpython import expressions, objects
+    from ..engines import kv_view
+
     on = getattr(args, "on", None)
     cores: list[Target] = []
     if target is None:

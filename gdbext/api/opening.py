@@ -8,8 +8,9 @@ import sys
 from typing import Any, Sequence
 
 from ..access.base import Target
+from ..engines import what as naming
 from ..engines.processes import ProcessRef
-from ..errors import GdbextError, NotFoundError
+from ..errors import GdbextError
 from ..session.session import Session
 from ..stacks import prefetch, snapshots
 from . import choosing, elsewhere
@@ -39,11 +40,13 @@ def attach(what: int | str, *, live: bool = False, show_content: bool = False, m
 
 
 def open(file: str | os.PathLike[str], *, show_content: bool = False) -> Process:
-    """The process in a core or snapshot file."""
-    path = os.path.expanduser(os.fspath(file))
-    if not os.path.exists(path):
-        raise NotFoundError(f"{path}: there is no such file")
-    return Opened(here(), False, show_content, 0).processes([ProcessRef(core=path)])[0]
+    """The process in a core or snapshot file, or in a bundle or box that holds one; `FILE/LABEL` is one of several, which
+    `ranks(FILE)` opens together."""
+    path = os.path.abspath(os.path.expanduser(os.fspath(file)))
+    found = naming.resolve(path, ())
+    if len(found) != 1:
+        raise GdbextError(f"{path} holds {len(found)} processes: gdbext.ranks({path!r}), or one: {found[0].core}")
+    return Opened(here(), False, show_content, 0).processes(found)[0]
 
 
 def ranks(*what: int | str, live: bool = False, show_content: bool = False, max_bytes: int | None = None) -> Ranks:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from ..access.snapshot import apart
-from ..answers import wait_tree
-from ..answers.hang import hang_data
+from ..answers import each_node, wait_tree
+from ..answers.hang import ANSWER, hang_data
 from ..answers.hang_nodes import judged as facts_judged
 from ..answers.hang_text import hang_lines
 from ..answers.places import closing
+from ..bundle import format as bundles
+from ..bundle import paths
 from ..engines.processes import ProcessRef
-from ..render import html
+from ..errors import GdbextError
+from ..render import html, jsonline
 from ..render.text import PLAIN, Style
 from ..verdict.examine import Examination, examine
 from ..verdict.kinds import QUIET
 
 if TYPE_CHECKING:
     from ..engines.targets import Targets
+
+TOGETHER = 20.0  # seconds between the files of machines whose watches asked one another
+YEAR_9999 = 253_370_764_800
 
 
 class Verdict:
@@ -70,6 +77,11 @@ class Verdict:
         """As `llm-hang` prints it, on one screen; `verbose`: all of it."""
         return "\n".join(hang_lines(self.data, style, verbose) + self._last(style))
 
+    def end_with(self, line: str) -> None:
+        """Adds a last line to the text."""
+        last = self._last
+        self._last = lambda style: [*last(style), style.dim(line)]
+
     def __str__(self) -> str:
         return self.text()
 
@@ -82,5 +94,91 @@ class Verdict:
 
 
 def judged(found: Sequence[ProcessRef], targets: Targets, seconds: float) -> Verdict:
-    """Watches processes for `seconds` without stopping them, copies each in a pause of milliseconds, and judges what was seen."""
-    return Verdict.of(examine(found, targets, seconds))
+    """Watches processes for `seconds` without stopping them, copies each in a pause of milliseconds, and judges what was seen. Of
+    whole bundles and boxes what was seen when they were made is judged, of several together."""
+    return of_bundles(found) or Verdict.of(examine(found, targets, seconds))
+
+
+def of_bundles(found: Sequence[ProcessRef]) -> Verdict | None:
+    """The verdict on bundles and boxes; None where `found` has other processes, or not all of a bundle that has memory."""
+    named: dict[str, set[str]] = {}
+    for one in found:
+        file = paths.split(one.core)[0] if one.pid is None else ""
+        if not paths.is_bundle(file):
+            return None
+        named.setdefault(file, set()).add(one.core)
+    opened = [bundles.open_bundle(file) for file in named]
+    if not opened or any(named[b.path] - {b.path} not in (set(), set(map(b.path_of, b.with_memory()))) for b in opened):
+        return None
+    if len(opened) > 1 and any(bundles.FACTS in one.names for one in opened):
+        return _together(opened)
+    if len(opened) > 1 and all(one.with_memory() for one in opened):
+        return None
+    told = [_told(one) for one in opened]
+    first = next((one for one in told if one.kind not in QUIET), told[0])
+    alone = [f"{len(told)} files, each judged by itself when it was made: they do not all hold what one verdict needs"]
+    first.partial = [*first.partial, *(alone if len(told) > 1 else [])]
+    return first
+
+
+def _together(opened: Sequence[bundles.Bundle]) -> Verdict:
+    """One verdict on what several bundles and boxes hold, as on their machines. One that holds only what a watch had in memory is
+    named in `failed`."""
+    hosts = [str(one.manifest.get("node") or one.path) for one in opened]
+    names = [host if hosts.count(host) == 1 else one.path for host, one in zip(hosts, opened)]
+    failed: list[dict[str, Any]] = []
+    answers = []
+    for name, one in zip(names, opened):
+        if bundles.FACTS in one.names:
+            answers.append((name, {"facts": one.json(bundles.FACTS)}))
+        else:
+            failed.append(
+                {"label": name, "pid": None, "reason": f"{one.path}: it was written without a verdict: it holds no facts"}
+            )
+    found = Verdict.of_machines(answers, failed)
+    places = {each_node.place_of(name): one for name, one in zip(names, opened)}
+    found.data["next"] = found.next = [
+        step for node, one in places.items() for step in _next_in(one, {c["pid"] for c in _accused(found.data, node)})
+    ]
+    moments = [at for at in map(_moment, opened) if at]
+    spread = max(moments, default=0.0) - min(moments, default=0.0)
+    if spread >= TOGETHER:
+        found.partial.append(f"the files were made {spread:.0f} s apart: what one shows may have changed before the next")
+    found.end_with(_seen(min(moments, default=0.0), f"the {len(opened)} files were"))
+    return found
+
+
+def _seen(at: float, what: str) -> str:
+    return f"seen {time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(at))}, when {what} made"
+
+
+def _accused(data: dict[str, Any], node: str | None = None) -> list[dict[str, Any]]:
+    return [c for v in data["verdicts"] for c in v["culprits"] if node is None or c.get("node") == node]
+
+
+def _next_in(bundle: bundles.Bundle, accused: set[Any]) -> list[str]:
+    """What to type next about the accused: their pids are others' by now."""
+    return [f"pybt -all -on {bundle.path_of(one)}" for one in bundle.with_memory() if one.pid in accused]
+
+
+def _moment(bundle: bundles.Bundle) -> float:
+    """When a bundle was made, in seconds since the epoch; 0.0 where it does not say."""
+    at = bundle.manifest.get("time")
+    return float(at) if isinstance(at, (int, float)) and 0 < at < YEAR_9999 else 0.0
+
+
+def _told(bundle: bundles.Bundle) -> Verdict:
+    """What llm-hang answered when a bundle or box was made; `GdbextError` where that is damaged."""
+    name = bundles.HANG if bundles.HANG in bundle.names else bundles.VERDICT
+    data = each_node.escaped(bundle.json(name))
+    try:
+        jsonline.expect(data, ANSWER.answer_shape, name)
+        partial = [str(one) for one in data.get("partial") or ()]
+        data = {key: value for key, value in data.items() if key not in ("schema", "partial", "unproven")}
+        names = {one.pid: one.label for one in bundle.processes if one.pid is not None}
+        data["next"] = _next_in(bundle, {c["pid"] for c in _accused(data)})
+        found = Verdict(data, partial, lambda style: closing(data, names, style))
+        found.end_with(_seen(_moment(bundle), f"the {bundle.kind} was"))
+        return found
+    except (ValueError, KeyError, TypeError, OverflowError, OSError) as e:
+        raise GdbextError(f"{bundle.path}: damaged: {e}") from None

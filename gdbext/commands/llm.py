@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import GdbextError
+from ..render.fields import Field, Fields, each
 from ..render.text import Style, table
 from ..session.command import Answer, Args, Command
 from ..session.session import Session
@@ -18,8 +19,14 @@ class Llm(Command):
     (gdb) help pybt"""
 
     name = "llm"
+    fields = Fields(
+        Field("commands", [Fields(*each(str, "name group summary"))], "all of them"),
+        Field("first", [str], "the ten that `llm` shows"),
+        Field("guide", Fields(rest=str), "with `guide`, alone: each topic's text"),
+    )
     operand = "[all | guide [TOPIC]]"
     tool, tool_operand = "guide", "guide [TOPIC]"
+    tool_summary = "Say which tools help in which trouble: a list of troubles, or of one TOPIC what to ask and what it shows."
     takes_target = False
     standalone = True
 
@@ -32,7 +39,7 @@ class Llm(Command):
         if args.operand_text not in ("", "all"):
             return guide(args.operand_text)
         every = args.operand_text == "all"
-        rows = [{"name": e.name, "group": e.group, "summary": e.summary} for e in registry.entries()]
+        rows = [{name: getattr(e, name) for name in ("name", "group", "summary")} for e in registry.entries()]
 
         def text(style: Style) -> str:
             parts = []
@@ -40,9 +47,10 @@ class Llm(Command):
                 lines = [[style.name(e.name), e.summary] for e in entries]
                 parts.append(style.title(title) + "\n" + table(lines, ["  command", "does"], style).split("\n", 1)[1])
             more = "" if every else f"{len(rows) - len(registry.FIRST)} more: llm all; what to do in which trouble: llm guide. "
+            more += "(R): it resumes processes; (U): it writes to them, with -unsafe alone. " * every
             return "\n".join(parts) + f"\n{more}help COMMAND tells more; every command takes -json."
 
-        return Answer({"commands": rows, "first": list(registry.FIRST)}, text)
+        return Answer(self.fields.of(commands=rows, first=list(registry.FIRST)), text)
 
 
 def guide(words: str) -> Answer:
@@ -55,6 +63,8 @@ def guide(words: str) -> Answer:
     if first != "guide" or (topic and topic not in known):
         raise GdbextError(f"llm: takes nothing, all, or guide and one of {', '.join(known)}")
     if topic:
-        return Answer({"guide": {topic: known[topic]}}, known[topic])
+        return Answer(Llm.fields.of(guide={topic: known[topic]}), known[topic])
     rows = [[name, text.split("\n")[0]] for name, text in known.items()]
-    return Answer({"guide": known}, lambda style: table([[style.name(n), t] for n, t in rows], ["llm guide", "trouble"], style))
+    return Answer(
+        Llm.fields.of(guide=known), lambda style: table([[style.name(n), t] for n, t in rows], ["llm guide", "trouble"], style)
+    )

@@ -34,6 +34,7 @@ class LlmAddr(Command):
 
     name = "llm-addr"
     group = "kv"
+    fields = answers.ANSWER
     operand = "ADDR"
     options = (
         Option("kv", "str", "the address of layer=L,block=B[,slot=S][,head=H][,part=k|v][,element=E][,rank=R]", metavar="PLACE"),
@@ -49,8 +50,7 @@ class LlmAddr(Command):
         on = cores[0].core if cores else args.on
         target = session.target(on)
         partial = session.partial(target)
-        data: dict[str, Any] = {"address": Address(address), "kind": "unmapped"}
-        data.update(tensor=None, kv=None, object=None, mapping=None)
+        data = answers.ANSWER.of(address=Address(address))
         places = places_of(session, args)
         kv = places.find(address)
         partial += places.partial if kv is not None else [p for p in places.partial if p != "unstopped"]
@@ -101,7 +101,7 @@ class LlmAddr(Command):
                 for f in found
             )
 
-        return Answer({"kv": wanted, "addresses": found}, text, places.partial)
+        return Answer(answers.ANSWER.picked("kv addresses").of(kv=wanted, addresses=found), text, places.partial)
 
 
 def places_of(session: Session, args: Args) -> KvPlaces:

@@ -7,11 +7,14 @@ import os
 from typing import Any
 
 from ..access.proctable import ProcTable
+from ..answers.places import PAUSE
 from ..api.choosing import resolve_processes
 from ..errors import GdbextError
+from ..render.fields import REAL, TEXT, Field, Fields, each
 from ..render.text import Style, escape, seconds, size
-from ..session.command import Answer, Args, Command, Option, UsageError, _take_options
+from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.gdb_only import require_gdb
+from ..session.options import take_options
 from ..session.session import Session
 
 
@@ -48,6 +51,19 @@ def _name(h: Any) -> Any:
     return escape(h.label) or str(h.pid)
 
 
+PROCESS = each(int, "pid") + each(TEXT, "label")
+RESUMED = Fields(*PROCESS, Field("inferior", int))
+ATTACHED = Fields(  # of an `AttachedProcess`
+    *RESUMED,
+    Field("pause", REAL, "for how long it stood still", "s"),
+    Field("was_stopped", bool, "before"),
+    Field("libraries", [str], "whose symbols gdb has read", read=lambda h: h.libraries.loaded),
+    Field(
+        "left_out",
+        [Fields(Field("file", str), Field("bytes", int))],
+        read=lambda h: [{"file": p, "bytes": n} for p, n in h.libraries.left_out.items()],
+    ),
+)
 # One H200, driver 580.159, cuda-gdb 13.0, processes that launched kernels without a pause: 35 of 171 died after an attach and
 # detach of cuda-gdb alone, 6 of 20 with the pack in it.
 CUDA_DETACH = (
@@ -77,6 +93,10 @@ class LlmAttach(Command):
 
     name = "llm-attach"
     group = "ranks"
+    fields = Fields(
+        Field("attached", [ATTACHED]),
+        Field("confined", str, "what the end of gdb's control group would do, where the guard could not leave it; else ''"),
+    )
     gdb_only = True
     operand = "WHAT"
     completion = "what"
@@ -108,22 +128,8 @@ class LlmAttach(Command):
             partial.append(
                 "no library was read: this cuda-gdb's Python is broken (its None is not Python's own), it can follow no stack"
             )
-        data: dict[str, Any] = {
-            "attached": [
-                {
-                    "pid": h.pid,
-                    "label": h.label,
-                    "inferior": h.inferior,
-                    "pause": h.pause,
-                    "was_stopped": h.was_stopped,
-                    "libraries": h.libraries.loaded,
-                    "left_out": [{"file": p, "bytes": n} for p, n in h.libraries.left_out.items()],
-                }
-                for h in done
-            ]
-        }
+        data = self.fields.of(attached=[ATTACHED.data(h) for h in done], confined=attach.confined())
         several = len(attach.attached()) > 1
-        data["confined"] = attach.confined()
 
         def text(style: Style) -> str:
             return "\n".join(filter(None, [_attached_text(done, several, style), data["confined"]]))
@@ -165,6 +171,7 @@ class LlmDetach(Command):
 
     name = "llm-detach"
     group = "ranks"
+    fields = Fields(Field("detached", [Fields(*PROCESS, Field("pause", REAL, "", "s"))]), Field("pauses", [PAUSE]))
     gdb_only = True
     operand = "[WHAT]"
     completion = "what"
@@ -175,10 +182,8 @@ class LlmDetach(Command):
         attach = require_gdb(session, "attach")
         chosen = _ours(session, attach, args.operand_text)
         done = attach.detach([h.pid for h in chosen])
-        data = {
-            "detached": [{"pid": h.pid, "label": h.label, "pause": s} for h, s in done],
-            "pauses": [{"pid": h.pid, "seconds": s} for h, s in done],
-        }
+        detached = [{"pid": h.pid, "label": h.label, "pause": s} for h, s in done]
+        data = self.fields.of(detached=detached, pauses=[{"pid": h.pid, "seconds": s} for h, s in done])
 
         def text(style: Style) -> str:
             width = max([len(_name(h)) for h, _ in done] or [0])
@@ -208,6 +213,7 @@ class LlmContinue(Command):
 
     name = "llm-continue"
     group = "ranks"
+    fields = Fields(Field("continued", [RESUMED]), Field("expired", bool, "it stopped them because the time of -for was over"))
     gdb_only = True
     operand = "[WHAT] [&]"
     completion = "what"
@@ -229,7 +235,7 @@ class LlmContinue(Command):
         chosen = _ours(session, attach, args.operand_text.rstrip("& \t"))
         resume = require_gdb(session, "resuming").resume
         done, expired = resume([h.pid for h in chosen], background, seconds or 0.0, args.until_logs)
-        data = {"continued": [{"pid": h.pid, "label": h.label, "inferior": h.inferior} for h in done], "expired": expired}
+        data = self.fields.of(continued=[RESUMED.data(h) for h in done], expired=expired)
         names = ", ".join(_name(h) for h in done)
         if background:
             return Answer(data, f"running in the background: {names}")
@@ -252,6 +258,7 @@ class LlmApply(Command):
 
     name = "llm-apply"
     group = "ranks"
+    fields = Fields(Field("results", [Fields(*PROCESS, *each(TEXT, "output error"))]))
     gdb_only = True
     operand = "WHAT COMMAND"
     completion = "what"
@@ -262,7 +269,7 @@ class LlmApply(Command):
         """Options stand before WHAT only: those behind belong to the command that is run."""
         options = cls.all_options()
         values = {o.key: o.default for o in options}
-        return Args(values, cls.with_process(_take_options(cls, line.strip(), options, values, True), values))
+        return Args(values, cls.with_process(take_options(cls, line.strip(), options, values, True), values))
 
     def run(self, session: Session, args: Args) -> Answer:
         attach = require_gdb(session, "attach")
@@ -270,7 +277,8 @@ class LlmApply(Command):
         if not command.strip():
             raise GdbextError("takes a process and a command: llm-apply all bt 3")
         results = require_gdb(session, "resuming").apply(_ours(session, attach, what), command.strip())
-        data = {"results": [{"label": h.label, "pid": h.pid, "output": out, "error": e} for h, out, e in results]}
+        rows = [{"label": h.label, "pid": h.pid, "output": out, "error": e} for h, out, e in results]
+        data = self.fields.of(results=rows)
 
         def text(style: Style) -> str:
             parts = []

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from .. import log
-from ..answers.breakpoints import set_text
-from ..answers.launches import breakpoint_data, breakpoint_lines, breakpoint_rows, row_lines
+from ..answers.breakpoints import BREAKPOINT, set_text
+from ..answers.launches import ANSWER, PLACED, breakpoint_lines, breakpoint_rows, row_lines
 from ..api.choosing import view_of
 from ..control import launch_conditions as conditions
 from ..errors import GdbextError, NotFoundError
@@ -49,6 +49,7 @@ class LlmBreak(Command):
 
     name = "llm-break"
     group = "kernels"
+    fields = ANSWER
     operand = "[NAME [if COND]]"
     takes_target = False
     gdb_only = True
@@ -73,13 +74,13 @@ class LlmBreak(Command):
             kernel_breakpoints.sweep()
             rows = breakpoint_rows(kernel_breakpoints.breakpoints())
             presets = [p.data() for p in require_gdb(session, "pybreak").listed() if p.command == "llm-break"]
-            found = [b for r in rows for b in r["breakpoints"]] + [{**p, "kernel": None, "where": "host"} for p in presets]
+            found = [b for r in rows for b in r["breakpoints"]] + [_preset_data(p) for p in presets]
 
             def text(style: Style) -> str:
                 lines = row_lines(rows, style) + [set_text(p, style) + f", {p['hits']} hits" for p in presets]
                 return "\n".join(lines) or "no llm-break is set"
 
-            return Answer({"breakpoints": found, "set": rows}, text)
+            return Answer(self.fields.of(breakpoints=found, set=rows), text)
         if args.layers and name != "nan":
             raise UsageError("llm-break: -layers goes with nan: llm-break -layers nan")
         if name.partition(" ")[0] in RESERVED:
@@ -96,7 +97,7 @@ class LlmBreak(Command):
         inferior = session.attached_inferior(args.on)
         one = kernel_breakpoints.KernelBreakpoint(inferior, session.target_of_inferior, name, condition, args.trace or 0)
         partial = require_gdb(session, "kernel_placing").place(one, (lambda: _kv_shape(session, args)) if device else None)
-        data = breakpoint_data(one)
+        data = PLACED.data(one)
         return Answer(data, lambda style: "\n".join(breakpoint_lines(one, data, style)), partial)
 
 
@@ -117,10 +118,10 @@ def _check(args: Args, name: str, condition: str) -> None:
     if args.trace is not None and args.trace < 1:
         raise UsageError(f"llm-break: -trace {args.trace}: how many launches is a number from 1 on")
     if condition:
-        import ast  # here: it takes long to load, and few conditions are given
+        from ..cpython.expressions import syntax_tree  # here: it takes long to load, and few conditions are given
 
         try:
-            ast.parse(conditions.prepared(condition), mode="eval")
+            syntax_tree(conditions.prepared(condition))
         except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
             raise UsageError(f"llm-break: cannot parse the condition {condition!r}: {getattr(e, 'msg', e)}") from None
     if not catalogues.chosen([], name) and not re.fullmatch(r"[\w:-]+", name):
@@ -139,6 +140,10 @@ def _refuse_typo(name: str) -> None:
         raise NotFoundError(f"llm-break {name}: is {near[0]} meant? -pending waits for a kernel that is called so")
 
 
+def _preset_data(preset: dict[str, Any]) -> dict[str, Any]:
+    return BREAKPOINT.of(**preset, kernel=None, where="host")
+
+
 def _preset(session: Session, args: Args, name: str, condition: str) -> Answer:
     """What the reserved names stand for: Python breakpoints, control/presets.py."""
     presets, labels = require_gdb(session, "presets"), labels_of_attached(session)
@@ -149,7 +154,7 @@ def _preset(session: Session, args: Args, name: str, condition: str) -> Answer:
         found = presets.place(labels, name, condition, args.on or "")
     rows = [p.data() for p in found]
     return Answer(
-        {"breakpoints": [{**r, "kernel": None, "where": "host"} for r in rows]},
+        LlmBreak.fields.of(breakpoints=[_preset_data(r) for r in rows]),
         lambda style: "\n".join(set_text(r, style) for r in rows),
     )
 
@@ -178,4 +183,4 @@ def _delete(session: Session, kernel_breakpoints: Any, name: str) -> Answer:
         one.delete()
     for point in presets:
         point.take_back()
-    return Answer({"deleted": numbers, "breakpoints": []}, f"{len(gone) + len(presets)} taken away")
+    return Answer(LlmBreak.fields.of(deleted=numbers, breakpoints=[]), f"{len(gone) + len(presets)} taken away")

@@ -10,7 +10,7 @@ from ..answers.frames import (
     device_kernel_lines,
     frame_text,
 )
-from ..answers.threads import UNTOLD, add_columns, is_collecting, thread_data, thread_head
+from ..answers.threads import ANSWER, UNTOLD, add_columns, is_collecting, thread_data, thread_head
 from ..answers.variables import frame_variable_lines
 from ..errors import GdbextError
 from ..render.text import Style
@@ -36,7 +36,9 @@ class LlmBt(Command):
     -all shows every thread of the process; native threads with the same stack are folded into one line with a count."""
 
     name = "llm-bt"
+    whole = True
     group = "python"
+    fields = ANSWER
     options = (
         Option("all", help="every thread of the process"),
         Option("locals", help="with the variables of each Python frame"),
@@ -83,7 +85,7 @@ class LlmBt(Command):
         end, collecting = end_data(target, rt, views), is_collecting(rt)
         ends = [end] if end is not None else []
         if not target.is_stopped:
-            partial.append("no native frames: the process runs: -still reads a copy of one moment")
+            partial.append("no native frames: it was read as it ran")
 
         def text(style: Style) -> str:
             lines: list[str] = []
@@ -100,7 +102,7 @@ class LlmBt(Command):
                 lines.append(style.bad(UNTOLD))
             return "\n".join(lines + ends_lines(ends, style, False))
 
-        return Answer({"threads": [thread for _, thread in found], "collecting": collecting, "ends": ends}, text, partial)
+        return Answer(ANSWER.of(threads=[thread for _, thread in found], collecting=collecting, ends=ends), text, partial)
 
 
 def _thread_lines(thread: Any, style: Style, with_locals: Any, count: int = 1, alike: Any = ()) -> Any:

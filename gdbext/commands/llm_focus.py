@@ -6,11 +6,30 @@ import re
 from typing import Any
 
 from ..errors import GdbextError
+from ..render.fields import NUMBER, TEXT, Field, Fields, each
 from ..render.text import Style
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.gdb_only import require_gdb
 from ..session.session import Session
 
+_EXTENT = ([int], None)
+FOCUSED = Fields(
+    *each(TEXT, "kernel"),
+    Field("number", int, "cuda-gdb's, of the kernel"),
+    *each(_EXTENT, "grid block thread"),
+    Field("arithmetic", [str], "how the block follows"),
+    *each(NUMBER, "device sm warp lane"),
+)
+STEPPED = Fields(
+    *each(TEXT, "kernel"),
+    *each(_EXTENT, "block thread"),
+    Field("ended", bool, "the kernel has"),
+    Field("step", str, "`line`, `instruction` or `kv-block`"),
+    Field("pc", str),
+    *each(NUMBER, "sm warp active_lanes"),
+    *each(NUMBER, "sequence head part", means="that the block works on"),
+    Field("kv_block", NUMBER),
+)
 KINDS = ("line", "instruction", "kv-block")
 
 
@@ -36,6 +55,7 @@ class LlmFocus(Command):
 
     name = "llm-focus"
     group = "kernels"
+    fields = FOCUSED
     takes_target = False
     gdb_only = True
     options = (
@@ -99,13 +119,11 @@ class LlmStep(Command):
 
     name = "llm-step"
     group = "kernels"
+    fields = STEPPED
     operand = "[line|instruction|kv-block]"
     takes_target = False
     gdb_only = True
     resumes = True
-
-    def complete(self, session: Session, text: str) -> list[str]:
-        return list(KINDS)
 
     def run(self, session: Session, args: Args) -> Answer:
         kind = args.operand_text or "line"

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from ..render.text import escape, table
+from ..render.fields import NUMBER, Field, Fields, each
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.gdb_only import require_gdb
 from ..session.session import Session
+
+FOLLOWED = Fields(
+    Field("inferior", NUMBER, head="inferior"),
+    Field("pid", NUMBER, head="pid"),
+    Field("label", str, head="rank"),
+    Field("state", str, head="state"),
+)
 
 
 class LlmFollow(Command):
@@ -42,6 +49,10 @@ class LlmFollow(Command):
 
     name = "llm-follow"
     group = "break"
+    fields = Fields(
+        *each(bool, "following non_stop"),
+        Field("processes", [FOLLOWED]),
+    )
     operand = "[on|off]"
     takes_target = False
     resumes = True
@@ -64,7 +75,7 @@ class LlmFollow(Command):
             left = follow.off()
         on, labels = follow.is_on(), labels_now(session) if not args.operand_text else {}
         processes = [{"inferior": n, "pid": p, "label": labels.get(p, ""), "state": state} for n, p, state in follow.followed()]
-        data = {"following": on, "non_stop": follow.is_non_stop(), "processes": processes}
+        data = self.fields.of(following=on, non_stop=follow.is_non_stop(), processes=processes)
         mode = "non-stop" if follow.is_non_stop() else "all-stop"
         said = (
             f"following, {mode}: children become inferiors and get the Python breakpoints; off gives the settings back"
@@ -73,8 +84,7 @@ class LlmFollow(Command):
         )
         if not processes or args.operand_text:
             return Answer(data, said, left)
-        rows = [[str(p["inferior"]), str(p["pid"]), escape(p["label"]), p["state"]] for p in processes]
-        return Answer(data, lambda style: said + "\n" + table(rows, ["inferior", "pid", "rank", "state"], style), left)
+        return Answer(data, lambda style: said + "\n" + FOLLOWED.table(processes, style), left)
 
 
 def labels_now(session: Session) -> dict[int, str]:

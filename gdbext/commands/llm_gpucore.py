@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ..answers.gpucore import core_data, setup_data, summary_text
+from ..answers.gpucore import ANSWER, CORE, setup_data, summary_text
 from ..kernels import gpucore
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
@@ -26,6 +26,7 @@ class LlmGpuCore(Command):
 
     name = "llm-gpucore"
     group = "kernels"
+    fields = ANSWER
     operand = "FILE"
     completion = "file"
     takes_target = False
@@ -45,7 +46,7 @@ class LlmGpuCore(Command):
                 "(how to get one: llm-gpucore -setup)"
             )
         core = gpucore.open_core(os.path.expanduser(args.operand_text.strip("'\"")))
-        data = core_data(core)
+        data = CORE.data(core)
         answer = Answer(data, lambda style: summary_text(data, style), core.problems)
         if hasattr(session, "focus_core"):
             answer.then = lambda: str(session.focus_core(core))

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from .. import __version__
+from ..answers.hang import ANSWER
 from ..api import choosing
 from ..api.verdicts import Verdict, judged
 from ..errors import NotFoundError
@@ -33,8 +34,8 @@ class LlmHang(Command):
         TP0-2 wait in all_reduce, called from forward (llama.py:212)
         TP3 has not come to it: TP3 thread 4245 (MainThread) is in throttle (limits.py:17), 0 % CPU
       waits:
-        TP3 MainThread sleeps: is in throttle (limits.py:17), 0 % CPU
-        `- TP0 MainThread waits for all_reduce of the group tp (and 2 more like it)
+        TP3 thread 4245 (MainThread) sleeps: is in throttle (limits.py:17), 0 % CPU
+        `- TP0 thread 4242 (MainThread) waits for all_reduce of the group tp (and 2 more like it)
       next: pybt -on TP3 (its Python stacks; stops nothing)
 
     Verdicts: lock-cycle, lock-held, gil, collective, kernel (a device kernel), livelock, loop-blocked, dead-thread,
@@ -46,6 +47,7 @@ class LlmHang(Command):
     copies = 1
     tool = "why"
     group = "hang"
+    fields = ANSWER
     operand = "[WHAT...]"
     completion = "what"
     takes_target = False
@@ -72,7 +74,7 @@ class LlmHang(Command):
         if not 0 <= args.wait <= 600:
             raise UsageError("llm-hang: -wait is 0 to 600 seconds")
         try:
-            asked = choosing.resolve_processes(session, args.operand_text)
+            asked = choosing.resolve_processes(session, args.operand_text, routers=True)
         except NotFoundError as e:
             e.status = NOTHING if args.exit_status else None
             raise
@@ -80,7 +82,7 @@ class LlmHang(Command):
             nodes_of_session.all_are_ready()
             return self._facts(examining.examine(asked, session.targets, args.wait, alone=True))
         verdict = judged(asked, session.targets, args.wait)
-        return self._answer(verdict, args)
+        return self._answer(verdict, args).about(one.pid for one in asked)
 
     @staticmethod
     def _answer(verdict: Verdict, args: Args) -> Answer:

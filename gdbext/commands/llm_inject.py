@@ -8,10 +8,21 @@ from typing import Any
 from ..control import injected_scripts
 from ..errors import GdbextError
 from ..render import jsonline
+from ..render.fields import FLAG, NUMBER, TEXT, VALUE, Field, Fields, each
 from ..render.text import escape
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.gdb_only import require_gdb
 from ..session.session import Session
+
+STARTED = Fields(
+    *each(NUMBER, "pid"),
+    *each(TEXT, "label tool"),
+    Field("ok", FLAG, "null: it has not ended yet"),
+    Field("waits", str, "for what"),
+    *each(NUMBER, "port"),
+    *each(TEXT, "file error"),
+    rest=(bool, list, dict, *VALUE),
+)
 
 
 class LlmInject(Command):
@@ -33,6 +44,10 @@ class LlmInject(Command):
 
     name = "llm-inject"
     group = "break"
+    fields = Fields(
+        Field("started", [STARTED]),
+        Field("port", NUMBER, "of the first"),
+    )
     operand = "TOOL WHAT"
     completion = "what"
     takes_target = False
@@ -72,7 +87,7 @@ class LlmInject(Command):
         if not started:
             raise GdbextError("; ".join(escape(f) for f in failed))
         return Answer(
-            {"started": started, "port": started[0].get("port")},
+            self.fields.of(started=started, port=started[0].get("port")),
             "\n".join(result_text(s) for s in started),
             [escape(f) for f in failed],
         )

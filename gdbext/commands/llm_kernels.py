@@ -10,7 +10,7 @@ from .. import log
 from ..access.base import Target
 from ..errors import GdbextError
 from ..kernels import catalogue as catalogues
-from ..render.fields import NUMBER, TEXT, Field, Fields
+from ..render.fields import NUMBER, TEXT, Field, Fields, or_none
 from ..render.jsonline import Address
 from ..render.text import Style, escape
 from ..session.command import Answer, Args, Command, Option, UsageError
@@ -53,16 +53,16 @@ def _sites(row: Any) -> list[dict[str, Any]]:
 
 
 KERNEL = Fields(  # of a row of the catalogue that was found in the process
-    Field("name", str, read=lambda r: escape(r.name), head="kernel", draw=lambda k, style: style.name(k["name"])),
+    Field("name", str, head="kernel", draw=lambda k, style: style.name(k["name"])),
     Field("role", str, read=lambda r: r.kernel.role, head="role"),
     Field("backend", TEXT, read=lambda r: r.kernel.backend or None, head="backend"),
     Field("where", str, "`host`, `device` or `driver`: what names it, and so where llm-break stops", head="where"),
     Field("instances", NUMBER, "of its template", head="instances", cell=lambda n: str(n or "")),
-    Field("library", str, "its path", read=lambda r: escape(r.library), head="library", draw=_library),
-    Field("engine", TEXT, read=lambda r: r.engine or None),
+    Field("library", str, "its path", head="library", draw=_library),
+    Field("engine", TEXT, read=or_none("engine")),
     Field("launch", (str, None), "how it is launched", read=lambda r: r.kernel.launch),
     Field("releases", TEXT, "of the engine that have it", read=lambda r: r.kernel.releases or None),
-    Field("module", TEXT, "Python's, of a kernel that is compiled there", read=lambda r: escape(r.module) or None),
+    Field("module", TEXT, "Python's, of a kernel that is compiled there", read=or_none("module")),
     Field("locations", [Fields(Field("address", str), Field("kind", str), Field("name", str))], read=_sites),
 )
 ENTRY = Fields(Field("name", str), Field("address", str), Field("library", str))

@@ -58,6 +58,7 @@ class LlmKv(Command):
     name = "llm-kv"
     tool = "kv"
     group = "kv"
+    fields = shapes.ANSWER
     standalone = True  # without -on the engine that runs alone here is taken
     operand = "[block N | request ID | free | map | check]"
     options = (
@@ -65,7 +66,7 @@ class LlmKv(Command):
         Option("deep", help="check: read the blocks' values: NaN, copies of one prefix, ranks with the same heads"),
         Option("group", "int", "block: of this KV cache group's pool", default=None),
         Option("stats", help="block: NaN, infinities and range of the values per layer"),
-        Option("plot", "str", "map: write a picture to this file", metavar="FILE", for_agents=False),
+        Option("plot", "str", "map: write a picture to this file", metavar="FILE", was="o output", for_agents=False),
         Option("force", help="-plot: overwrite a file that is there", for_agents=False),
         Option("facts", help="check -ranks: also what one answer over several machines is made of", for_agents=False),
         POOL,
@@ -75,9 +76,6 @@ class LlmKv(Command):
     node_words = ("--facts",)  # session/nodes.py
 
     WORDS = ("block", "request", "free", "map", "check")
-
-    def complete(self, session: Session, text: str) -> list[str]:
-        return [*self.WORDS]
 
     @classmethod
     def is_process(cls, word: str) -> bool:
@@ -175,7 +173,7 @@ class LlmKv(Command):
             why = "several requests begin with" if found else "no request"
             raise NotFoundError(f"{why} {escape(rest)}" + (f"; there are {names}" if names else ""))
         request = found[0]
-        data = shapes.request_data(request)
+        data = shapes.REQUEST.data(request)
         if request.slots is not None and cache.pools[0].block_size > 1:
             data["slots"] = request.slots
         if request.content is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..answers import addresses
-from ..answers.launches import launch_data, launch_lines
+from ..answers.launches import LAUNCH, launch_lines
 from ..api.choosing import view_of
 from ..errors import GdbextError
 from ..kernels import pointees
@@ -33,6 +33,7 @@ class LlmLaunch(Command):
 
     name = "llm-launch"
     group = "kernels"
+    fields = LAUNCH
     takes_target = False
     gdb_only = True
     options = (Option("values", help="with the values of each tensor that an argument is, as torch prints them"),)
@@ -57,7 +58,7 @@ class LlmLaunch(Command):
                 argument.points_to = pointees.describe(argument, places.find, variables)
                 if args.values and argument.points_to and argument.points_to["kind"] == "tensor":
                     argument.points_to["repr"] = variables.text(argument.points_to["impl"])
-        data = launch_data(found)
+        data = LAUNCH.data(found)
         breakpoints = require_gdb(session, "kernel_breakpoints").breakpoints()
         data["cost"] = next((b.cost() for b in breakpoints if b.stopped), None)
         partial = [p for p in places.partial if p != "unstopped"] + found.problems

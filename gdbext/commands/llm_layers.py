@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Sequence
 
 from ..access import files as opened_files
-from ..answers.layers import alike, comparison_text, rank_text
+from ..answers.layers import ANSWER, alike, comparison_text, rank_text
 from ..control import layer_ranks
 from ..errors import GdbextError
 from ..render.text import Style, escape
@@ -45,6 +45,7 @@ class LlmLayers(Command):
 
     name = "llm-layers"
     group = "tensors"
+    fields = ANSWER
     operand = "[-compare A B]"
     completion = "file"
     takes_target = False

@@ -24,11 +24,11 @@ class LlmLocks(Command):
     process, as after a fork.
 
       (gdb) llm-locks TP0
-      TP0 4242 MainThread  waits for the Lock self.cache_lock in Cache.put (cache.py:88)
-        held by TP0 4260 evictor, inside its with in Cache.evict (cache.py:120)
-      TP0 4260 evictor  waits for the RLock self.pool_lock in Pool.free (pool.py:31)
-        held by TP0 4242 MainThread
-      CYCLE: TP0 4242 MainThread waits for …; TP0 4260 evictor waits for …: none of them can go on.
+      TP0 thread 4242 (MainThread)  waits for the Lock self.cache_lock in Cache.put (cache.py:88)
+        held by TP0 thread 4260 (evictor), inside its with in Cache.evict (cache.py:120)
+      TP0 thread 4260 (evictor)  waits for the RLock self.pool_lock in Pool.free (pool.py:31)
+        held by TP0 thread 4242 (MainThread)
+      CYCLE: TP0 thread 4242 (MainThread) waits for …; TP0 thread 4260 (evictor) waits for …: none of them can go on.
 
     Native code: a mutex names its owner, a rwlock the thread that has it for writing; a barrier, a pthread_once, the guard of a
     C++ static and System V's objects name none. What else native code waits for is named by its function.
@@ -48,7 +48,7 @@ class LlmLocks(Command):
     fields = ANSWER
 
     def run(self, session: Session, args: Args) -> Answer:
-        taken = snapshots.take_snapshots(choosing.resolve_processes(session, args.operand_text), session.targets)
+        taken = snapshots.take_snapshots(choosing.resolve_processes(session, args.operand_text, routers=True), session.targets)
         views, partial, failed = snapshots.read_all(taken)
         look = Look(views)
         partial += look.partial

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..engines import processes, profiler
 from ..errors import GdbextError
+from ..render.fields import NUMBER, Field, Fields
 from ..render.text import escape
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
@@ -33,6 +34,11 @@ class LlmProfile(Command):
 
     name = "llm-profile"
     group = "time"
+    fields = Fields(
+        Field("ranks", [Fields(Field("pid", int), Field("label", str))]),
+        Field("port", NUMBER),
+        Field("files", [str], "the traces, or their folder"),
+    )
     operand = "start|stop [WHAT]"
     completion = "what"
     takes_target = False
@@ -58,11 +64,11 @@ class LlmProfile(Command):
         if chosen and verb == "stop":
             raise UsageError(f"llm-profile: {', '.join('-' + name for name in chosen)} goes with start")
         done, failed = profiler.switch(ranks, session.ranks, verb, chosen)
-        data = {
-            "ranks": [{"pid": r.pid, "label": r.label} for one in done for r in one.ranks],
-            "port": done[0].port,
-            "files": [f for one in done for f in one.files or [one.folder] if f],
-        }
+        data = self.fields.of(
+            ranks=[{"pid": r.pid, "label": r.label} for one in done for r in one.ranks],
+            port=done[0].port,
+            files=[f for one in done for f in one.files or [one.folder] if f],
+        )
         return Answer(data, "\n".join(result_text(one, verb, chosen) for one in done), failed)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from ..answers import ranks as answers
 from ..engines import discover, routers
 from ..engines.registry import SPECS, displayed
+from ..errors import NotFoundError
 from ..render.text import escape
 from ..session.command import Answer, Command, Option, UsageError
 
@@ -45,19 +46,19 @@ class LlmRanks(Command):
 
     Example:
       (gdb) llm-ranks
-      #  label       engine  role           pid  parent  GPUs  state  thr      RSS    CPU    age
-      0  frontend    vllm    frontend     41210   40021        S        8  1.1 GiB  9.41 s  2m05s
-      1  EngineCore  vllm    engine-core  41377   41210        S       17  0.6 GiB  5.20 s  1m58s
-      2  TP0         vllm    worker       41500   41377  0     R       47  1.7 GiB  1m41s  1m51s
-      3  TP1         vllm    worker       41501   41377  1     R       47  1.7 GiB  1m40s  1m51s
+      #  label       engine  role           pid  parent  GPUs  state     thr      RSS    CPU    age
+      0  frontend    vllm    frontend     41210   40021        sleeping    8  1.1 GiB  9.41 s  2m05s
+      1  EngineCore  vllm    engine-core  41377   41210        sleeping   17  0.6 GiB  5.20 s  1m58s
+      2  TP0         vllm    worker       41500   41377  0     running    47  1.7 GiB  1m41s  1m51s
+      3  TP1         vllm    worker       41501   41377  1     running    47  1.7 GiB  1m40s  1m51s
 
     Other commands take the number (#), the label or the pid: llm-attach TP0, pybt -on 2. A pid shown as 812 (ns 7) is 7 in its
     container. Labels that two engines have are told apart by their instance: decode:TP0, :8100:TP0; decode, :8100 or an engine
-    id name all processes of one. orphan: its parent is gone. T stopped: it does not run; a debugger that was killed
+    id name all processes of one. orphan: its parent is gone. stopped: it does not run; a debugger that was killed
     leaves that behind. user: whose it is, where it is not yours: anybody may give a process the title of a rank.
 
-    WHERE is other machines (ssh:A ssh:B, pods/NS/app=x, slurm:JOB, ray:): their processes are one list, with the machine of each,
-    and ranks that none of them has are named.
+    With pids: the processes of their engines. WHERE is other machines (ssh:A ssh:B, pods/NS/app=x, slurm:JOB, ray:): their
+    processes are one list, with the machine of each, and ranks that none of them has are named.
     """
 
     name = "llm-ranks"
@@ -67,19 +68,29 @@ class LlmRanks(Command):
         Option("engine", sorted(SPECS), "only this engine", metavar="E"),
         Option("verify", help="read each rank from the process's memory too"),
     )
-    operand = "[WHERE...]"
+    operand = "[PID... | WHERE...]"
     completion = "what"
     takes_target = False
     standalone = True
     fields = answers.ANSWER
 
     def run(self, session: Any, args: Any) -> Answer:
-        if args.operand_text:
-            raise UsageError("llm-ranks: WHERE is other machines, such as ssh:gpu17 or pod/NS/NAME; without it, this one")
+        pids = args.operand_text.replace(",", " ").split()
+        if not all(word.isascii() and word.isdecimal() for word in pids):
+            raise UsageError("llm-ranks: takes pids, or other machines, such as ssh:gpu17 or pod/NS/NAME; without any, this one")
         ranks, partial, looked = discover.survey(engine=args.engine, verify=args.verify)
+        if pids:
+            families = {rank.family for rank in ranks if str(rank.pid) in pids}
+            others = [pid for pid in pids if not any(str(rank.pid) == pid for rank in ranks)]
+            if others:
+                raise NotFoundError(
+                    f"{', '.join(others)}: of no engine here; engine processes that run: {len(ranks)} (llm-ranks)"
+                )
         for rank in ranks:
             rank.inferior = session.inferior_of(rank.pid)
         session.ranks = ranks
+        if pids:
+            ranks = [rank for rank in ranks if rank.family in families]
         found = discover.find_routers(ranks) if args.engine is None else []
         told = [answers.RANK.data(r) for r in ranks]
         missing = answers.missing(told)
@@ -92,7 +103,7 @@ class LlmRanks(Command):
                 return f"{said}no engine processes found ({looked} processes read)"
             return answers.table(told, style) + f"\n{said}" + _summary(ranks, looked)
 
-        return Answer(data, text, partial)
+        return Answer(data, text, partial).about(r.pid for r in ranks)
 
     def merge(self, args: Any, found: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
         """The processes of several machines (session/nodes.py), `(node, answer)` each."""

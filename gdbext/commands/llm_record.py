@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -9,17 +10,18 @@ from typing import Any
 
 from ..answers import recording_nodes, recordings
 from ..api import choosing
+from ..engines.processes import ProcessRef
 from ..errors import GdbextError
 from ..render import files, progress
 from ..render.text import Style, escape
 from ..session import nodes
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
-from ..timeline import merged, native, stalls, steps, store, torch_trace
+from ..timeline import flame, merged, native, stalls, started, steps, store, torch_trace
 from ..timeline.recording import Recording
 from ..timeline.stalls import Stall
 
-RATE = 100.0  # samples a second
+RATE, SECONDS = 100.0, 10.0  # samples a second; how long
 MAX_RATE, MAX_SECONDS = 1000.0, 24 * 3600.0
 
 
@@ -33,7 +35,7 @@ class LlmRecord(Command):
       4 processes, 30.00 s at 99.6 of 100 samples a second: 226112 stacks, 31 dropped; 0.9 % of a core for each process
         self   total  function
       41.2 %  41.2 %  Sampler.apply_penalties (sampler.py)
-      stall at 12.412 s for 0.214 s: gc on TP1 MainThread in LLMEngine.step (engine.py:88)
+      stall at 12.412 s for 0.214 s: gc on TP1 thread 4243 (MainThread) in LLMEngine.step (engine.py:88)
       stall at 20.101 s for 0.310 s: late-rank TP3 in apply_penalties (sampler.py:41), TP0 TP1 TP2 waited; spin
       (gdb) llm-record -read slow.record -from 12 -to 14 -o part.html
       (gdb) llm-record -diff before.record after.record -o difference.html
@@ -41,9 +43,9 @@ class LlmRecord(Command):
     The ending of -o FILE chooses the format; -o may stand several times. .json, .json.gz: Chrome's trace, which Perfetto opens:
     ranks as processes, threads as tracks with their calls and states, the GIL, the collector, and counters: processors used,
     memory, how long asyncio's loop was in one callback, and of an engine requests, tokens and steps a second, free blocks (read
-    about once a second). .speedscope.json; .collapsed (or .folded, .txt): a line per stack with milliseconds; .html: a page with
-    a timeline and a flame graph, with zoom and search, that needs no network. .record: the recording itself, from which -read
-    makes the others later, with -from and -to only a part of it.
+    about once a second). .speedscope.json; .pb.gz (pprof); .collapsed (or .folded, .txt): a line per stack with milliseconds;
+    .html: a page with a timeline and a flame graph, with zoom and search, that needs no network. .record: the recording itself,
+    from which -read makes the others later, with -from and -to only a part of it. -format names one as py-spy does.
 
     Stalls are times of 100 ms and more in which a thread or a rank did not get on: gc (the collector at work), gil (one thread
     kept the GIL while another waited for it), loop (a callback kept an asyncio loop), disk, lock, spin (it ran on in a function),
@@ -61,6 +63,11 @@ class LlmRecord(Command):
     recorder cost. On a full machine -realtime lets the recorder go before other processes, for half of the time at most (needs
     root). ^C ends it early and keeps what there is. A terminal shows how far it is.
 
+    -tasks puts the name of the asyncio task that runs into each stack. -failing keeps only the times in which a thread raises an
+    exception or handles one (its except or finally runs), with the exception's class as the innermost call.
+
+    -- COMMAND starts a program and records it until it ends: llm-record -o f.html -- python3 x.py
+
     -read of a trace that torch.profiler wrote (.json, .json.gz; llm-profile starts it) is a table of what took the time in it.
     -with TRACE puts its operators and kernels next to the recording, on one time base, in what -o FILE.json writes.
 
@@ -72,13 +79,14 @@ class LlmRecord(Command):
     tool = "record"
     fields = recordings.ANSWER
     group = "time"
-    operand = "[WHAT...]"
+    operand = "[WHAT... | -- COMMAND]"
+    starts = letters = True
     completion = "what"
     takes_target = False
     standalone = True
     options = (
-        Option("rate", "float", "samples a second at each process: 100, or 10 with -native", metavar="HZ"),
-        Option("for", "float", "seconds to record", 10.0, "S"),
+        Option("rate", "float", "samples a second at each process: 100, or 10 with -native", metavar="HZ", was="r"),
+        Option("for", "float", "seconds to record: 10; of a COMMAND until it ends", None, "S", was="d duration"),
         Option(
             "native", help="native frames too: threads that made progress are paused for moments, and the answer says how long"
         ),
@@ -87,10 +95,30 @@ class LlmRecord(Command):
             help="the recorder goes before other processes: on a full machine it samples in time (needs root)",
             for_agents=False,
         ),
-        Option("o", "str", "write the recording; the ending chooses the format", metavar="FILE", repeat=True, for_agents=False),
+        Option(
+            "o",
+            "str",
+            "write the recording; the ending chooses the format",
+            metavar="FILE",
+            repeat=True,
+            for_agents=False,
+        ),
+        Option(
+            "format",
+            list(store.FORMATS),
+            "the format of -o FILE whatever its ending, or of a file with a name of its own",
+            was="f",
+            for_agents=False,
+        ),
         Option("force", help="-o replaces a file that is there", for_agents=False),
         Option("idle", help="the list of functions and the page's flame graph: also idle threads (below 1 % of a CPU)"),
         Option("cpu", help="flame graphs, stacks and the list of functions: only while threads ran"),
+        Option("gil", help="the same: only while threads held the GIL", was="g", for_agents=False),
+        Option("lines", help="the same: each line of a function by itself", for_agents=False),
+        Option("tasks", help="stacks have the asyncio task that runs, by its name", for_agents=False),
+        Option(
+            "failing", help="only while threads raise or handle an exception, by its class", was="exceptions", for_agents=False
+        ),
         Option(
             "read",
             "str",
@@ -110,23 +138,46 @@ class LlmRecord(Command):
     node_words = ("--facts",)  # session/nodes.py
     merged_options = ("o", "force")
 
+    @classmethod
+    def parse(cls, line: str) -> Args:
+        before, mark, program = f" {line}".partition(" -- ")
+        args = super().parse(before.strip())
+        args.program = shlex.split(program) if mark else []
+        if mark and args.unstopped:
+            raise UsageError(
+                "llm-record: -unstopped would hold for the COMMAND too, which could then send no signal: leave it out"
+            )
+        if mark and (args.operand_text or not args.program):
+            raise UsageError("llm-record: -- COMMAND starts a program: no WHAT beside it, and a program behind it")
+        return args
+
     @staticmethod
     def node_seconds(args: Args) -> float:
         """Seconds that a node's answer takes beyond its usual ones."""
-        return float(getattr(args, "for"))
+        return float(getattr(args, "for") or SECONDS)
 
     def run(self, session: Session, args: Args) -> Answer:
         rate = args.rate if args.rate is not None else native.RATE if args.native else RATE
-        if not 0.1 <= rate <= MAX_RATE or not 0.01 <= getattr(args, "for") <= MAX_SECONDS:
+        seconds = getattr(args, "for") if getattr(args, "for") is not None else MAX_SECONDS if args.program else SECONDS
+        if not 0.1 <= rate <= MAX_RATE or not 0.01 <= seconds <= MAX_SECONDS:
             raise UsageError(f"llm-record: -rate is 0.1 to {MAX_RATE:g}, -for 0.01 to {MAX_SECONDS:g} seconds")
+        if args.native and (args.tasks or args.failing):
+            raise UsageError("llm-record: -tasks and -failing are of Python's stacks: leave -native out")
+        if args.read is not None and (args.tasks or args.failing):
+            raise UsageError("llm-record: -tasks and -failing are for a recording that is made: it has them, or has them not")
+        if args.format and not args.o:
+            args.o = [time.strftime("gdbext-%Y%m%d-%H%M%S") + store.FORMATS[args.format]]
         for path in args.o:
-            store.check_ending(path)
+            store.check_ending(path, args.format or "")
             files.may_write(path, "-o", args.force)
-        failed: list[dict[str, Any]] = []
         if args.diff:
             return _difference(args)
         if args.read is not None and torch_trace.is_trace(args.read):
             return _table(args)
+        return self._recorded(session, args, rate, seconds)
+
+    def _recorded(self, session: Session, args: Args, rate: float, seconds: float) -> Answer:
+        failed: list[dict[str, Any]] = []
         if getattr(args, "with") and not any(map(torch_trace.is_trace, args.o)):
             raise UsageError("llm-record: -with puts a trace of torch and the recording into one file: add -o FILE.json")
         if args.read is not None:
@@ -134,15 +185,17 @@ class LlmRecord(Command):
         elif getattr(args, "from") is not None or args.to is not None:
             raise UsageError("llm-record: -from and -to take a part of a recording: name it by -read FILE")
         else:
-            found = choosing.resolve_processes(session, args.operand_text)
+            begun = started.start(args.program) if args.program else None
+            found = [ProcessRef(begun.pid)] if begun else choosing.resolve_processes(session, args.operand_text)
             watched = [(target, one.name) for target, one in choosing.moving(session, found, failed)]
             if args.facts:
                 nodes.all_are_ready()
             told = time.monotonic()
-            how: dict[str, Any] = {"frames": args.native, "realtime": args.realtime}
-            seconds = getattr(args, "for")
+            how: dict[str, Any] = {"frames": args.native, "realtime": args.realtime, "marks": (args.tasks, args.failing)}
             with progress.shown(None if args.json else sys.stderr, "llm-record", seconds) as how["tell"]:
                 rec = recordings.record(watched, found, rate, seconds, failed, **how)
+            if begun is not None and begun.poll() is not None:
+                rec.notes = [note for note in rec.notes if note != f"{begun.pid} has ended"]  # the recording's own end
             if args.facts:
                 data = {"recording": store.text_of(rec), "began": rec.clock - told, "failed": failed}
                 return Answer(data, lambda style: f"{len(rec.processes)} processes; -json has the recording")
@@ -173,9 +226,9 @@ class LlmRecord(Command):
     def _answer(args: Args, rec: Recording, failed: list[dict[str, Any]]) -> Answer:
         written = _write([path for path in args.o if path.endswith(".record")], rec, (), args, failed)
         beside = _beside(args, rec, failed)  # of this very time perhaps
-        shown = stalls.find(rec)  # which takes a while: what cannot be done again is written by now
+        shown = [] if rec.failing else stalls.find(rec)  # which takes a while: what cannot be done again is written by now
         written += _write([path for path in args.o if not path.endswith(".record")], rec, shown, args, failed, beside)
-        data = recordings.recording_data(rec, args.cpu, args.idle, failed)
+        data = recordings.recording_data(rec, _counted(args), failed)
         data["files"] = [path for path in args.o if path in written]
         data["file"] = next(iter(data["files"]), None)
         data["stalls"] = [recordings.STALL.data(s) for s in shown]
@@ -185,6 +238,10 @@ class LlmRecord(Command):
             data["without_steps"] = [escape(process.label) for process in steps.without(rec)]
         partial = [*rec.notes, *recordings.much_dropped(rec), *(f"{f['label']}: {f['reason']}" for f in failed)]
         return Answer(data, lambda style: recordings.recording_text(data, style), partial)
+
+
+def _counted(args: Args) -> flame.Counted:
+    return flame.Counted(args.cpu, args.idle, args.gil, args.lines)
 
 
 def _table(args: Args) -> Answer:
@@ -225,7 +282,8 @@ def _write(
     written = []
     for path in paths:
         try:
-            store.write(path, rec, shown, cpu=args.cpu, idle=args.idle, force=args.force, beside=beside)
+            what, form = _counted(args), args.format or ""
+            store.write(path, rec, shown, what=what, form=form, force=args.force, beside=beside)
             written.append(path)
         except GdbextError as e:
             failed.append({"label": path, "pid": None, "reason": str(e)})

@@ -122,6 +122,7 @@ class LlmRequest(Command):
     name = "llm-request"
     tool = "request"
     group = "kv"
+    fields = answers.ONE
     watches = True
     standalone = True
     operand = "ID"
@@ -143,7 +144,7 @@ class LlmRequest(Command):
         data = {**answers.request_data(request, tracked, tracked.request_id in known), "instance": escape(held.name)}
         if tracked.transfer is not None or tracked.partner is not None:
             routers = discover.find_routers(session.ranks)
-            data["way"] = answers.way_data(way(tracked, held.side, [one.side for one, _ in every], routers))
+            data["way"] = [answers.STOP.data(stop) for stop in way(tracked, held.side, [one.side for one, _ in every], routers)]
         sampling: dict[str, str] = {}
         grammar: dict[str, Any] | None = None
         rows: list[dict[str, Any]] = []
@@ -153,10 +154,10 @@ class LlmRequest(Command):
             sampling = answers.sampling_data(rt, tracked.request, session.private(rt, args))
             grammar = answers.grammar_data(rt, tracked.request, args.show_content)
             rows = self._rows(session, held, tracked.request_id, sampling)
-        found = {"request": data, "hops": data["hops"], "sampling": sampling or None, "sampling_rows": rows, "grammar": grammar}
         chains, pauses = self._chains(session, args, held, tracked)
         pauses += moment.pauses
-        found.update(engine=held.engine, chains=chains, pauses=pauses)
+        drawn = {"sampling": sampling or None, "sampling_rows": rows, "grammar": grammar}
+        found = self.fields.of(request=data, hops=data["hops"], **drawn, engine=held.engine, chains=chains, pauses=pauses)
 
         def text(style: Style) -> str:
             lines = answers.request_lines(data, sampling, rows, grammar, style)
@@ -198,8 +199,8 @@ class LlmRequest(Command):
         wanted = " ".join(word for word in args.operand_text.split() if not NODE.fullmatch(word))
         data, engine = _named(wanted, merged.ends)[0], ", ".join(dict.fromkeys(merged.engines)) or None
         partial = merged.partial + ["-sampling: ask the one machine"] * args.sampling
-        found = {"request": data, "hops": data["hops"], "sampling": None, "sampling_rows": [], "grammar": None, "engine": engine}
-        found.update(chains=[], pauses=[], nodes=merged.nodes, failed=failed)
+        nothing: dict[str, Any] = {"sampling": None, "sampling_rows": [], "grammar": None, "chains": [], "pauses": []}
+        found = self.fields.of(request=data, hops=data["hops"], **nothing, engine=engine, nodes=merged.nodes, failed=failed)
         return Answer(found, lambda style: "\n".join(answers.request_lines(data, {}, [], None, style)), partial)
 
 
@@ -278,5 +279,6 @@ def _answer(found: list[dict[str, Any]], names: list[str], limits: dict[str, Any
     counts: dict[str, int] = {}
     for r in found:
         counts[r["queue"] or "unlisted"] = counts.get(r["queue"] or "unlisted", 0) + 1
-    data = {"requests": found, "counts": counts, "limits": limits, "engine": ", ".join(dict.fromkeys(names)) or None}
+    engine = ", ".join(dict.fromkeys(names)) or None
+    data = answers.ANSWER.of(requests=found, counts=counts, limits=limits, engine=engine)
     return Answer(data, lambda style: "\n".join(answers.requests_lines(found, counts, style)), partial)

@@ -7,15 +7,34 @@ import os
 import zlib
 from typing import Any
 
+from ..access import resident
 from ..access.snapshot import APART
-from ..answers.places import woken_text
+from ..answers.each_node import FAILED
+from ..answers.places import PAUSE, woken_text
 from ..api import choosing
 from ..errors import GdbextError
+from ..render.fields import LEFT_OUT, NUMBER, REAL, TEXT, Field, Fields
 from ..render.text import Style, escape, seconds, size
 from ..session.command import HEAP, MAX_BYTES, Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import prefetch, snapshots
 from .snapshot_reader import READER
+
+
+def _on_disk(look: Any) -> int:
+    return os.stat(look.file).st_blocks * 512 if os.path.isfile(look.file) else 0
+
+
+TAKEN = Fields(
+    Field("label", str),
+    Field("pid", NUMBER),
+    Field("file", TEXT),
+    Field("bytes", int),
+    Field("disk_bytes", int, read=_on_disk),
+    Field("left_out_bytes", int, "private memory that is not in the file; -heap takes it", read=lambda look: look.left_out),
+    Field("time", REAL, "when it was copied, seconds after the epoch", read=lambda look: look.moment),
+    Field("image", str, "with -carry: the snapshot, by zlib and base64, and no file is written", read=lambda look: LEFT_OUT),
+)
 
 
 class LlmSnapshot(Command):
@@ -43,6 +62,7 @@ class LlmSnapshot(Command):
     name = "llm-snapshot"
     copies = 1
     group = "hang"
+    fields = Fields(Field("snapshots", [TAKEN]), Field("pauses", [PAUSE]), Field("failed", [FAILED]))
     operand = "WHAT..."
     completion = "what"
     takes_target = False
@@ -68,34 +88,24 @@ class LlmSnapshot(Command):
             raise UsageError("llm-snapshot: which process? an index or label of llm-ranks, a pid, several of these, or all")
         if args.max_bytes is not None and args.max_bytes < 0:
             raise UsageError("llm-snapshot: -max-bytes is 0 or more")
-        found = choosing.resolve_processes(session, args.operand_text)
+        found = choosing.resolve_processes(session, args.operand_text, routers=True)
         if any(one.pid is None for one in found):
             raise GdbextError(f"{args.operand_text} is a core file already")
         taken = snapshots.snapshots_of(found)
         paths = None if args.carry else _paths(taken, args.o)
-        words = [prefetch.KV, *getattr(args, "with")]
         asked = args.heap or args.all or args.max_bytes is not None
-        limit = snapshots.limit(args.heap, args.all, args.max_bytes)
+        words = [prefetch.KV, *([] if asked else [prefetch.REACH]), *getattr(args, "with")]
+        limit = snapshots.limit(args.heap, args.all, args.max_bytes) if asked else resident.SMALL
         reader = snapshots.READER if asked else READER
         take = snapshots.collect if len(taken) == 1 else snapshots.at_one_moment
         take(taken, paths, words, limit, reader=reader, force=args.force)
         done = [look for look in taken if look.target]
         if not done:
             raise GdbextError("; ".join(dict.fromkeys(look.reason for look in taken)))
-        shots: list[dict[str, Any]] = [
-            {
-                "label": look.label,
-                "file": look.file,
-                "pid": look.pid,
-                "bytes": look.bytes,
-                "disk_bytes": 0 if args.carry else os.stat(look.file).st_blocks * 512,
-                **({"image": _packed(look)} if args.carry else {}),
-                "left_out_bytes": look.left_out,
-                "time": look.moment,
-            }
-            for look in done
-        ]
-        data = {"snapshots": shots, "pauses": snapshots.pauses(taken), "failed": snapshots.failed(taken)}
+        shots = [TAKEN.data(look) for look in done]
+        if args.carry:
+            shots = [{**shot, "image": _packed(look)} for look, shot in zip(done, shots)]
+        data = self.fields.of(snapshots=shots, pauses=snapshots.pauses(taken), failed=snapshots.failed(taken))
         partial = [f"{look.name}: {reason}" for look in done for reason in look.partial]
         apart = max(look.moment for look in done) - min(look.moment for look in done)
         partial += [f"copied {seconds(apart)} apart: not of one moment"] if apart >= APART else []

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..control.quirks import stuck_open
 from ..errors import GdbextError, NotFoundError
+from ..render.fields import Field, Fields
 from ..render.text import Style, escape
 from ..session.command import Answer, Args, Command, Option
 from ..session.session import Session
@@ -27,6 +28,7 @@ class LlmSymbols(Command):
 
     name = "llm-symbols"
     group = "kernels"
+    fields = Fields(Field("libraries", [Fields(Field("file", str), Field("read", bool, "gdb has its symbols"))]))
     operand = "[LIB]"
     takes_target = False
     gdb_only = True
@@ -62,4 +64,4 @@ class LlmSymbols(Command):
         def text(style: Style) -> str:
             return "\n".join(f"{style.file(r['file'])}  {'read' if r['read'] else 'not read'}" for r in rows)
 
-        return Answer({"libraries": rows}, text, [f"not read: {', '.join(missing)}"] if missing else [])
+        return Answer(LlmSymbols.fields.of(libraries=rows), text, [f"not read: {', '.join(missing)}"] if missing else [])

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import collections
 import os
 import sys
 import time
 from typing import Any
 
+from .. import log
+from ..access import permission, resident
 from ..answers import top as answers
 from ..api import choosing
 from ..engines import group as groups
 from ..engines import processes, targets
-from ..errors import GdbextError
+from ..errors import GdbextError, NotFoundError
 from ..render import text as styles
-from ..render.columns import cut
+from ..render.columns import cut, fold
 from ..requests import meter
 from ..requests.meter import EngineMeter
 from ..session import screen as screens
@@ -23,10 +26,15 @@ from ..session.session import Session
 from ..stacks import prefetch, snapshots
 from ..timeline import live
 from ..timeline.live import Live
+from . import table
 from .snapshot_reader import READER
 
-KEYS = "q quit  s sort  up/down choose  enter stack  w snapshot"
-SORTS = ("order", "cpu", "rss", "gil")
+KEYS = "q quit  s sort  up/down choose  enter stack  w snapshot", "r requests  f functions  h verdict  b bundle"
+SORTS = ("order", *answers.SORTS)
+STACK, REQUESTS, FUNCTIONS, VERDICT = "stack", "requests", "functions", "verdict"  # what stands below the ranks
+PANELS = {"enter": STACK, "o": STACK, "r": REQUESTS, "f": FUNCTIONS}
+FRAMES = 64  # of which numbers are drawn
+MOST = 12  # Pythons that are watched where no engine runs and none is named
 
 
 class LlmTop(Command):
@@ -44,11 +52,19 @@ class LlmTop(Command):
     oldest request without progress are read from its scheduler, not from /metrics; steps are counted by the engine where it
     counts, else by the request that gets on fastest.
 
-    Keys: q ends, s sorts by CPU, memory, GIL, the arrows choose a rank, Enter opens its stack, w writes a snapshot of it into the
-    current folder (a pause of milliseconds). On a terminal that cannot move its cursor (TERM=dumb) frames stand below each other.
+    Where no engine runs and none is named, the busiest Pythons here are shown. Of what is no engine the functions stand below in
+    which the threads ran: self, in the function itself; total, also in what it calls.
+
+    Bars tell of the frames before: tokens, requests that wait, KV use. lag: steps behind the first rank of a replica.
+
+    Keys: q ends, s sorts by CPU, memory, GIL, lag, the arrows choose a rank. Below the ranks Enter shows its stack, r the oldest
+    requests and who has each, f the functions that run most (self, total), h the verdict of llm-hang on all (a pause of
+    milliseconds). b writes a bundle of all, w a snapshot of the chosen rank into the current folder. On a terminal that cannot
+    move its cursor (TERM=dumb) frames stand below each other.
     -once prints one frame; -json prints a line for each frame, -frames N of them."""
 
     name = "llm-top"
+    letters = True
     group = "time"
     operand = "[WHAT...]"
     completion = "what"
@@ -72,17 +88,21 @@ class LlmTop(Command):
     def run(self, session: Session, args: Args) -> Answer:
         if not 0.05 <= args.interval <= 3600 or args.frames is not None and args.frames < 1:
             raise UsageError("llm-top: -interval is 0.05 to 3600 seconds, -frames at least 1")
-        found = choosing.resolve_processes(session, args.operand_text)
+        try:
+            found = choosing.resolve_processes(session, args.operand_text)
+        except NotFoundError as e:
+            log.passed_over(e)
+            found = [] if args.operand_text else [processes.ProcessRef(pid) for pid, _ in choosing.pythons()[:MOST]]
+            if not found:
+                raise
         failed: list[dict[str, Any]] = []
         watched = choosing.moving(session, found, failed)
         ranks = live.Live([(target, one.name) for target, one in watched])
         opened = targets.Targets()  # of no debugger: what runs is read through /proc
-        meters = [
-            meter.EngineMeter(e)
-            for e in groups.engines_of(processes.ranks_of(one for _, one in watched), opened.of)
-            if e.spec is not None
-        ]
-        view = _View(ranks, meters, failed, args)
+        engines = [e for e in groups.engines_of(processes.ranks_of(one for _, one in watched), opened.of) if e.spec is not None]
+        replicas = [{rank.pid for rank in e.shards_for(first)} for e in engines for (first, *_) in e.replicas()]
+        view = _View(session, ranks, [meter.EngineMeter(e) for e in engines], failed, args)
+        view.replicas, view.refs = replicas, [one for _, one in watched]
         try:
             if args.once or args.json:
                 return view.stream(1 if args.once else args.frames)
@@ -96,11 +116,18 @@ class LlmTop(Command):
 
 
 class _View:
-    """The frames. `refused`: what is not watched, and why; `data`: the last one."""
+    """The frames. `refused`: what is not watched, and why; `data`: the last one; `panel`: what stands below the ranks."""
 
-    def __init__(self, ranks: Live, meters: list[EngineMeter], refused: list[dict[str, Any]], args: Args) -> None:
-        self.ranks, self.meters, self.refused, self.args = ranks, meters, refused, args
-        self.sort, self.opened, self.said = args.sort, False, ""
+    def __init__(
+        self, session: Session, ranks: Live, meters: list[EngineMeter], refused: list[dict[str, Any]], args: Args
+    ) -> None:
+        self.session, self.ranks, self.meters, self.refused, self.args = session, ranks, meters, refused, args
+        self.sort, self.panel, self.said = args.sort, "", ""
+        self.replicas: list[set[int]] = []
+        self.refs: list[processes.ProcessRef] = []
+        self.verdict: list[str] = []  # its lines
+        self.past: collections.deque[list[dict[str, Any]]] = collections.deque(maxlen=FRAMES)  # engines of the frames before
+        self.plain = not _draws_bars()
         self.chosen: int | None = None  # the pid of a rank: rows change their places
         self.data: dict[str, Any] = {}
         self.partial: list[str] = []
@@ -114,11 +141,15 @@ class _View:
         rows = self.ranks.frame(self.args.interval, meanwhile)
         self.readings = [m.read() for m in self.meters]
         self.rows = {row.pid: row for row in rows}
-        self.data, self.partial = answers.frame_data(rows, self.readings, self.ranks.failed + self.refused)
+        self.data, self.partial = answers.frame_data(
+            rows, self.readings, self.ranks.failed + self.refused, self.ranks.functions(), self.replicas
+        )
+        self.past.append(self.data["engines"])
         answers.sort(self.data, self.sort)
 
     def answer(self) -> Answer:
-        return Answer(self.data, lambda style: "\n".join(answers.frame_lines(self.data, style)), self.partial)
+        said = Answer(self.data, lambda style: "\n".join(answers.frame_lines(self.data, style)), self.partial)
+        return said.about(row["pid"] for row in self.data["ranks"])
 
     def stream(self, frames: int | None) -> Answer:
         """Prints a line for each frame; the last one is the answer."""
@@ -161,12 +192,35 @@ class _View:
             return
         columns, lines = screen.size()
         style = styles.Style(style.enabled, columns, style.full_paths)
-        shown = answers.frame_lines(self.data, style, self.place())
+        shown = [*self._bars(columns), *answers.frame_lines(self.data, style, self.place(), 0 if self.panel else 10)]
+        shown = [*filter(None, [permission.first_line(self.rows)]), *shown]
         shown += [style.dim(styles.escape(f"{f['label']}: {f['reason']}")) for f in self.data["failed"]]
-        if self.opened:
-            shown += ["", *answers.stack_lines(self.rows[self.pid(self.place())], lines - len(shown) - 4, style)]
-        shown += ["", style.dim(self.said or f"{KEYS}  (sorted by {self.sort})")]
+        keys = fold(self.said, columns) if self.said else [KEYS[0], f"{KEYS[1]}  (sorted by {self.sort})"]
+        last = ["", *(style.dim(line) for line in keys)]
+        shown += self._below(lines - len(shown) - len(last) - 2, style)
+        shown = [*shown[: max(0, lines - len(last) - 1)], *last]
         screen.show([cut(line, columns) for line in shown], style.enabled)
+
+    def _bars(self, columns: int) -> list[str]:
+        """A line for each engine: its numbers in the frames before."""
+        several = len(self.data["engines"]) > 1
+        found = []
+        for number, one in enumerate(self.data["engines"]):
+            line = answers.spark_line([frame[number] for frame in self.past if len(frame) > number], columns, self.plain)
+            found.append(f"{one['engine']}  {line}" if several and line else line)
+        return [styles.escape(line) if self.plain else line for line in found if line]
+
+    def _below(self, most: int, style: Any) -> list[str]:
+        """What the last key has opened."""
+        if self.panel == STACK:
+            lines = answers.stack_lines(self.rows[self.pid(self.place())], most, style)
+        elif self.panel == REQUESTS:
+            lines = answers.open_lines(self.data, most, style)
+        elif self.panel == FUNCTIONS:
+            lines = answers.function_lines(self.data, most, style)
+        else:
+            lines = self.verdict[: max(0, most)] if self.panel == VERDICT else []
+        return ["", *lines] if lines else []
 
     def place(self) -> int:
         """The number of the chosen rank's row; 0 where none is chosen, or it is no longer shown."""
@@ -186,12 +240,27 @@ class _View:
             answers.sort(self.data, self.sort)
         elif key in ("up", "k", "down", "j") and self.rows:
             self.chosen = self.pid(self.place() + (1 if key in ("down", "j") else -1))
-        elif key in ("enter", "o") and self.rows:
-            self.opened, self.chosen = not self.opened, self.pid(self.place())
+        elif key in PANELS and self.rows:
+            self.panel, self.chosen = "" if self.panel == PANELS[key] else PANELS[key], self.pid(self.place())
+        elif key == "h":
+            self.panel = "" if self.panel == VERDICT else VERDICT
+            self.verdict = self.asked("llm-hang", "").split("\n") if self.panel else []
+        elif key == "b":
+            self.said = self.asked("llm-bundle", time.strftime(" -o gdbext-%Y%m%d-%H%M%S.gdbext")).split("\n")[0]
         elif key == "w" and self.rows:
             self.chosen = self.pid(self.place())
             self.said = self.snapshot(self.chosen)
         return False
+
+    def asked(self, name: str, words: str) -> str:
+        """The text of another command on what is watched."""
+        command = table.load(name)
+        try:
+            args = command.parse(" ".join(one.exact for one in self.refs) + words)
+            answer = command().answer(self.session, args)
+            return answer.to_text(styles.Style(False))
+        except (GdbextError, OSError) as e:
+            return f"no {name.partition('-')[2]}: {e}"
 
     @staticmethod
     def snapshot(pid: int) -> str:
@@ -199,10 +268,19 @@ class _View:
         shots = snapshots.snapshots_of([processes.ProcessRef(pid)])
         name = f"{pid}-{time.strftime('%H%M%S')}.core"
         try:
-            snapshots.collect(shots, [name], [prefetch.KV], snapshots.limit(), reader=READER)
+            snapshots.collect(shots, [name], [prefetch.KV, prefetch.REACH], resident.SMALL, reader=READER)
         except (GdbextError, OSError) as e:
             return f"no snapshot of {pid}: {e}"
         return f"snapshot: {name}" if shots[0].target is not None else f"no snapshot of {pid}: {shots[0].reason}"
+
+
+def _draws_bars() -> bool:
+    """Whether the terminal's encoding has the letters of bars."""
+    try:
+        answers.BARS.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeError, LookupError):
+        return False
+    return os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
 def _pause(seconds: float) -> bool:

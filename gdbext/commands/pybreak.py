@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..answers.breakpoints import list_text, set_text
+from ..answers.breakpoints import BREAKPOINT, SET, list_text, set_text
 from ..session.command import Answer, Args, Command, UsageError
 from ..session.gdb_only import (
     ATTACHED,
@@ -46,6 +46,7 @@ class PyBreak(Command):
 
     name = "pybreak"
     group = "break"
+    fields = SET
     operand = "[WHERE [if COND]]"
     takes_target = False
     resumes = True
@@ -57,8 +58,8 @@ class PyBreak(Command):
         if args.delete:
             return deleted(session, self.name, args.operand_text)
         if not args.operand_text:
-            found = [p.data() for p in pybreak.listed()]
-            return Answer({"breakpoints": found}, lambda style: list_text(found, style))
+            found = [BREAKPOINT.of(**p.data()) for p in pybreak.listed()]
+            return Answer(SET.of(breakpoints=found), lambda style: list_text(found, style))
         where, condition = pybreak.split(args.operand_text)
         check_condition(condition, "pybreak")
         if args.count < 1:
@@ -68,5 +69,5 @@ class PyBreak(Command):
             refuse_typos(session, where, processes)
         point = pybreak.PyBreakpoint("pybreak", where, condition, args.count, args.on or "")
         point.set_in(processes)
-        data = point.data()
-        return Answer({"breakpoints": [data]}, lambda style: set_text(data, style), breakpoint_doubts(session, processes))
+        data = BREAKPOINT.of(**point.data())
+        return Answer(SET.of(breakpoints=[data]), lambda style: set_text(data, style), breakpoint_doubts(session, processes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..answers.frames import frame_text
 from ..answers.greenlets import greenlet_data, greenlet_lines
-from ..answers.threads import UNTOLD, add_columns, is_collecting, thread_data, thread_head
+from ..answers.threads import ANSWER, UNTOLD, add_columns, is_collecting, thread_data, thread_head
 from ..answers.variables import frame_variable_lines
 from ..cpython.greenlets import greenlets
 from ..render.text import Style
@@ -20,7 +20,7 @@ class PyBt(Command):
     is not attached (then nothing stops).
 
       (gdb) pybt
-      Thread 4123 "MainThread" (S, holds the GIL)
+      Thread 4123 "MainThread" (running, holds the GIL)
       #0  Scheduler.schedule (vllm/v1/core/sched/scheduler.py:412)
       #1  EngineCore.step (vllm/v1/engine/core.py:380)
 
@@ -30,6 +30,7 @@ class PyBt(Command):
 
     name = "pybt"
     group = "python"
+    fields = ANSWER
     options = (
         Option("all", help="every Python thread"),
         Option("locals", help="with the variables of each frame"),
@@ -71,4 +72,4 @@ class PyBt(Command):
                 lines.append(style.bad(UNTOLD if args.all else "a garbage collection is under way"))
             return "\n".join(lines + greenlet_lines(green, style, args.locals))
 
-        return Answer({"threads": found, "collecting": collecting, "greenlets": green}, text, partial)
+        return Answer(ANSWER.of(threads=found, collecting=collecting, greenlets=green), text, partial)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..answers.breakpoints import registers_text
+from ..answers.breakpoints import BREAKPOINT, SET, registers_text
 from ..render.text import Style
 from ..session.command import CONTENT, Answer, Args, Command, Option, UsageError
 from ..session.gdb_only import ATTACHED, COUNT, DELETE, PENDING, check_condition, deleted, labels_of_attached, require_gdb
@@ -29,6 +29,7 @@ class PyCatch(Command):
 
     name = "pycatch"
     group = "break"
+    fields = SET
     operand = "[TYPE] [if COND]"
     takes_target = False
     resumes = True
@@ -51,10 +52,10 @@ class PyCatch(Command):
             require_gdb(session, "near_names").refuse_exception_typos(kind, [p.rt for p in processes])
         point = pycatch.Catchpoint(kind, args.uncaught, condition, args.count, args.on or "", args.show_content)
         point.set_in(processes)
-        data = point.data()
+        data = BREAKPOINT.of(**point.data())
 
         def text(style: Style) -> str:
             named = f"{data['function']}{', uncaught' if args.uncaught else ''}{'  if ' + condition if condition else ''}"
             return f"pycatch {data['number']}: {named}  ({registers_text(data)})"
 
-        return Answer({"breakpoints": [data]}, text)
+        return Answer(SET.of(breakpoints=[data]), text)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from .. import log
-from ..answers.exceptions import Source, cut_reasons, exception_data, exception_lines
+from ..answers.exceptions import IN_FLIGHT, Source, cut_reasons, exception_data, exception_lines
 from ..cpython import exceptions
 from ..cpython.runtime import Runtime
 from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError
+from ..render.fields import Field, Fields
 from ..render.text import Style, escape
 from ..session.command import CONTENT, Answer, Args, Command, Option
 from ..session.session import Session
@@ -36,6 +37,7 @@ class PyExc(Command):
 
     name = "pyexc"
     group = "python"
+    fields = Fields(Field("exceptions", [IN_FLIGHT]))
     options = (Option("locals", help="with the variables of each frame of the tracebacks"), CONTENT)
 
     def run(self, session: Session, args: Args) -> Answer:
@@ -58,9 +60,8 @@ class PyExc(Command):
             tid = each.thread.tid if each.thread is not None else None
             name = (rt.thread_name(each.thread) or names.get(tid or 0, "")) if each.thread is not None else ""
             name = name if args.show_content else shown_name(rt, name)
-            data.append(
-                {"tid": tid, "name": escape(name), "state": each.state, **exception_data(each.exception, private, args.locals)}
-            )
+            raised = exception_data(each.exception, private, args.locals)
+            data.append(IN_FLIGHT.of(tid=tid, name=escape(name), state=each.state, **raised))
             partial += cut_reasons(each.exception)
 
         def text(style: Style) -> str:

@@ -8,13 +8,17 @@ import re
 from .. import log
 from ..answers import sources
 from ..answers.frames import frame_place, frame_text, python_frame
+from ..answers.shapes import LOCAL, SELECTED
 from ..answers.variables import variable_lines, variables_of
 from ..cpython import reprs, resolution
 from ..cpython.frames import PyFrame
 from ..errors import GdbextError, NotFoundError
+from ..render.fields import NUMBER, Field, Fields
 from ..render.text import Style, escape
 from ..session.command import CONTENT, Answer, Args, Command, Option, UsageError
 from ..session.session import Session
+
+FRAME = Fields(Field("frame", SELECTED), Field("locals", [LOCAL]))
 
 
 def _frame_answer(session: Session, args: Args, frame: PyFrame) -> Answer:
@@ -28,7 +32,7 @@ def _frame_answer(session: Session, args: Args, frame: PyFrame) -> Answer:
         return "\n".join(lines)
 
     found = variables_of(frame, session.private(frame.rt, args))
-    return Answer({"frame": frame_place(frame), "locals": found}, text, _partial(session, frame))
+    return Answer(FRAME.of(frame=frame_place(frame), locals=found), text, _partial(session, frame))
 
 
 def _partial(session: Session, frame: PyFrame) -> list[str]:
@@ -69,6 +73,7 @@ class PyFrameCommand(Command):
 
     name = "pyframe"
     group = "python"
+    fields = FRAME
     operand = "[N | NAME]"
     options = (CONTENT,)
 
@@ -87,6 +92,7 @@ class PyUp(Command):
 
     name = "pyup"
     group = "python"
+    fields = FRAME
     operand = "[N]"
     options = (CONTENT,)
 
@@ -102,6 +108,7 @@ class PyDown(Command):
 
     name = "pydown"
     group = "python"
+    fields = FRAME
     operand = "[N]"
     options = (CONTENT,)
 
@@ -131,22 +138,24 @@ class PyList(Command):
 
     name = "pylist"
     group = "python"
+    fields = Fields(
+        Field("frame", SELECTED),
+        Field("file", str),
+        Field("line", NUMBER, "of the frame"),
+        Field("lines", [Fields(Field("line", int), Field("text", str))]),
+    )
     operand = "[LINE]"
     options = (Option("lines", "int", "how many lines to show", 11),)
 
     def run(self, session: Session, args: Args) -> Answer:
         frame = session.frame(args.on)
-        lines = sources.lines_of(frame)  # raises when it is not here
+        whole = sources.lines_of(frame)  # raises when it is not here
         at = _count(self.name, args.operand_text, frame.line or frame.code.first)
         shown = _source(frame, at, max(1, args.lines))
         if not shown:
-            raise GdbextError(f"{os.path.basename(frame.file)} has {len(lines)} lines, no line {at}")
-        data = {
-            "frame": frame_place(frame),
-            "file": escape(frame.file),
-            "line": frame.line,
-            "lines": [{"line": n, "text": escape(t, keep="\t")} for n, t in shown],
-        }
+            raise GdbextError(f"{os.path.basename(frame.file)} has {len(whole)} lines, no line {at}")
+        lines = [{"line": n, "text": escape(t, keep="\t")} for n, t in shown]
+        data = self.fields.of(frame=frame_place(frame), file=escape(frame.file), line=frame.line, lines=lines)
 
         def people(style: Style) -> str:
             style.wraps = 0  # source is shown as it is
@@ -186,6 +195,7 @@ class PyLocals(Command):
 
     name = "pylocals"
     group = "python"
+    fields = FRAME
     options = (Option("full", help="whole values, however long"), CONTENT)
 
     def run(self, session: Session, args: Args) -> Answer:
@@ -197,8 +207,4 @@ class PyLocals(Command):
             where = f" in frame {place['index']}, {place['function']} ({style.path(place['file'])}:{place['line']})"
             return "\n".join(variable_lines(found, style, "", where))
 
-        return Answer(
-            {"frame": place, "locals": found},
-            text,
-            session.partial(frame.rt.target),
-        )
+        return Answer(FRAME.of(frame=place, locals=found), text, session.partial(frame.rt.target))

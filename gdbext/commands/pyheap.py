@@ -8,12 +8,13 @@ from typing import Any, Callable
 
 from .. import log
 from ..access.base import Target
+from ..access.proc import ProcTarget
+from ..answers import grow, places
 from ..answers import heap as listed
-from ..answers import places
 from ..cpython import runtime as runtimes
 from ..engines import processes
 from ..errors import FaultError, GdbextError, LayoutError
-from ..heap import collector, growth, listing, model
+from ..heap import collector, grow_watch, growth, listing, model, writers
 from ..heap.collector import Sightings
 from ..heap.growth import Look
 from ..heap.listing import Census
@@ -43,13 +44,18 @@ class PyHeap(Command):
       (gdb) pyheap -path 0x7f2b4c0a1200     the ways from modules and frames to an object
       (gdb) pyheap -save before.json        and later
       (gdb) pyheap -diff before.json        what grew meanwhile, by path, the largest growth first
-      (gdb) pyheap -watch 10 -on TP0        both, ten seconds apart, of a process that runs on
+      (gdb) pyheap -watch 10 -on TP0        both, ten seconds apart, of a process that runs on, and who made it grow
 
     Every object that the collector tracks is listed, those that gc.freeze() hides from the process's own tools too, and what such
     objects hold that it does not track: texts, numbers, code. Nothing is called; bytes are those of sys.getsizeof ("~" before
     those of types that count more than their fields there). "312/700 2/10 1/10" are the collector's three counters, each with the
     number at which its generation is collected next. Of a tracked type `count` is gc.get_objects()'s. "held in all" is
     what hangs on a container by the shortest ways from modules and frames.
+
+    With -watch a second table says who makes the three containers longer on which most hangs, and the process's memory larger:
+    the Python line and thread that write their lengths, bytes a minute, as llm-memory -grow says it. The kernel samples a few of
+    these writes (perf events; a debug register of each thread for each container, until the command ends). Where it may not, or
+    with -no-perf, the lines count in which threads are while a length rises.
 
     A process that runs is copied in one short stop, and the copy is read ("paused" says for how long). With -unstopped,
     or where it cannot be copied, it is read while it runs: objects that come and go meanwhile may be missing. Either way the walk
@@ -64,10 +70,11 @@ class PyHeap(Command):
     options = (
         Option("type", "str", "the instances of this type, and the holders of each", metavar="T"),
         Option("path", "str", "the ways from modules and frames to the object at this address", metavar="ADDR"),
-        Option("save", "str", "remember this heap in a file, for -diff", metavar="FILE", for_agents=False),
+        Option("save", "str", "remember this heap in a file, for -diff", metavar="FILE", was="o output", for_agents=False),
         Option("force", help="-save replaces a file that is there", for_agents=False),
         Option("diff", "str", "what grew since the heap in FILE", metavar="FILE", for_agents=False),
-        Option("watch", "float", "walk twice, so many seconds apart: what grew", metavar="S"),
+        Option("watch", "float", "what grew in S seconds, and by whom", metavar="S"),
+        Option("no-perf", help="-watch without samples of the kernel's", for_agents=False),
         Option("all", help="every row, however many"),
         Option("unstopped", help="read the process while it runs, without a copy"),
         Option("deadline", "float", "seconds per walk, at most", 120.0, "S"),
@@ -83,9 +90,10 @@ class PyHeap(Command):
             may_write(args.save, "-save", args.force)
         before: Look | None = None
         moments: list[_Moment] = []
-        sightings = collector.Sightings()
+        sightings, grows = collector.Sightings(), None
         if args.watch is not None:
             before = _first_look(session, args, moments, sightings)
+            grows = _Grows(moments[0].running, args)
         elif args.diff is not None:
             before = listed.load_look(args.diff)
         moments.append(_Moment(session, args, sightings))
@@ -109,11 +117,15 @@ class PyHeap(Command):
                 partial.append("the earlier walk is of another process: only types are compared")
                 before.containers.clear()
                 before.complete = False
-            data["growth"] = [listed.growth_data(row) for row in growth.compare(before, census)]
+            rows = growth.compare(before, census)
+            data["growth"] = [listed.growth_data(row) for row in rows]
             data["compared"] = growth.compared(before, census)
             if not any(data["compared"].values()):
                 partial.append("nothing was compared: the earlier walk has no type and no container of this heap")
             parts = [lambda style: listed.growth_text(data, args.all, style)]
+            if grows is not None:
+                data["grow"] = [grows.who(rows, target, moments[-1].at - moments[0].at)]
+                parts.append(lambda style: grow.who_text(data["grow"][0], style))
         if args.save is not None:
             data["saved"] = listed.save_look(args.save, growth.look(census, _process(target)), args.force)
         copies = [moment for moment in moments if moment.copied]
@@ -125,15 +137,16 @@ class PyHeap(Command):
 
 
 class _Moment:
-    """One look: `census`, of what stands still, or of a copy of what runs, made in one short stop of `pause` seconds (`copied`;
-    `woken`: how many of its threads slept and were stopped), or of what runs; `target`, `partial`; `collecting`: for how many
-    seconds at least a collection is under way, as `sightings` tell, None where they do not."""
+    """One look: `census`, of what stands still, or of a copy of what runs (`running`), made in one short stop of `pause` seconds
+    (`copied`; `woken`: how many of its threads slept and were stopped), or of what runs; `at`: when; `target`, `partial`;
+    `collecting`: for how many seconds at least a collection is under way, as `sightings` tell, None where they do not."""
 
     def __init__(self, session: Session, args: Args, sightings: Sightings) -> None:
-        began, self.pause, self.woken, self.copied = time.monotonic(), 0.0, 0, False
+        began = self.at = time.monotonic()
+        self.pause, self.woken, self.copied = 0.0, 0, False
         self.target: Target = session.target(args.on)
         self.partial: list[str] = session.partial(self.target)
-        self._sightings, self._running = sightings, None if self.target.is_stopped else self.target
+        self._sightings, self.running = sightings, None if self.target.is_stopped else self.target
         copied = not self.target.is_stopped and not args.unstopped
         self._look()
         for left in range(COPIES, 0, -1):
@@ -155,9 +168,9 @@ class _Moment:
                     raise  # else memory came into use between the choice of what is copied and the stop: once more
 
     def _look(self) -> None:
-        if self._running is not None:
+        if self.running is not None:
             with log.passing_over(GdbextError):
-                self._sightings.look(runtimes.open_runtime(self._running))
+                self._sightings.look(runtimes.open_runtime(self.running))
 
     def _census(self, session: Session, args: Args, seconds: float) -> Census:
         clock = model.Clock(seconds, lambda line: print(f"pyheap: {line}", file=sys.stderr, flush=True))
@@ -172,6 +185,7 @@ class _Moment:
             self.partial.append(f"read while it runs, for no copy could be made: {snap.reason}")
         else:
             self._look()
+            self.at = time.monotonic()
             self.target, self.pause = snap.target, self.pause + sum(snap.pauses)
             self.woken, self.copied = max(self.woken, snap.woken), True
             self.partial = [reason.replace(" (-max-bytes)", " of the copy") for reason in snap.partial]
@@ -196,9 +210,37 @@ def _first_look(session: Session, args: Args, moments: list[_Moment], sightings:
     before = growth.look(moment.census, _process(target))
     del moment.census, moment.target  # a heap's worth of memory
     moments.append(moment)
-    time.sleep(max(0.0, min(args.watch, 3600.0)))
-    target.invalidate()
     return before
+
+
+class _Grows:
+    """What makes the process grow between two walks: watched as it is made."""
+
+    def __init__(self, target: Target | None, args: Args) -> None:
+        assert target is not None and target.pid is not None
+        self._samples = not args.no_perf
+        self.seconds, self._spent = max(0.1, min(args.watch, 3600.0)), time.process_time()
+        self._watch = grow_watch.GrowWatch(ProcTarget(target.pid), target.label or str(target.pid), self.seconds, self._samples)
+        grow_watch.run([self._watch], self.seconds)
+        self._rows = self._watch.finish()
+        self._spent = time.process_time() - self._spent
+        target.invalidate()
+
+    def who(self, rows: list[growth.Row], target: Target, seconds: float) -> dict[str, Any]:
+        """The answer. `rows`: what grew in so many seconds, as `target` shows it."""
+        began, found = time.process_time(), []
+        for row in rows:
+            with log.passing_over(GdbextError):
+                word = 0 if row.address is None else writers.length_at(target, row.address, row.after)
+                if word:
+                    owner = row.path.shown if row.path is not None else ""
+                    found.append(writers.Grown(word, owner, row.bytes))
+        source = ("writes to containers", False, "no container grew", writers.CANNOT)
+        if found:
+            who = writers.Writers(self._watch, found, min(max(self.seconds / 3, 1.0), 5.0), self._samples)
+            self._rows = who.rows(seconds) + self._rows
+            source = (source[0], who.source == writers.WRITES, who.why_not, source[3])
+        return grow.grow_data(self._watch, self._rows, self._spent + time.process_time() - began, [source])
 
 
 def _process(target: Target) -> str:

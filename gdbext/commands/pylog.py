@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..answers.breakpoints import set_text
+from ..answers.breakpoints import BREAKPOINT, SET, set_text
 from ..errors import GdbextError
 from ..render.files import own_folder
 from ..render.text import Style
@@ -43,7 +43,7 @@ def recorded(log: Any) -> Answer:
         ]
         return "\n".join(lines) or "nothing was logged yet"
 
-    return Answer({"events": events}, text)
+    return Answer(SET.of(events=events), text)
 
 
 def _pace(command: str, log: Any, args: Args) -> Any:
@@ -58,9 +58,9 @@ def _set(session: Session, args: Args, point: Any) -> Answer:
     if not args.pending:
         refuse_typos(session, point.where, processes)
     point.set_in(processes)
-    data = point.data()
+    data = BREAKPOINT.of(**point.data())
     notes = breakpoint_doubts(session, processes) + getattr(point, "without_results", [])
-    return Answer({"breakpoints": [data], "events": []}, lambda style: set_text(data, style), notes)
+    return Answer(SET.of(breakpoints=[data], events=[]), lambda style: set_text(data, style), notes)
 
 
 class PyLog(Command):
@@ -79,6 +79,7 @@ class PyLog(Command):
 
     name = "pylog"
     group = "break"
+    fields = SET
     operand = '[WHERE "text {expr}" [if COND]]'
     takes_target = False
     resumes = True
@@ -133,6 +134,7 @@ class PyTrace(Command):
 
     name = "pytrace"
     group = "break"
+    fields = SET
     operand = "[FUNCTION [if COND] | -calls MODULE...]"
     takes_target = False
     resumes = True
@@ -176,9 +178,9 @@ class PyTrace(Command):
         args.limit = args.limit or MAX_CALLS
         point = tracing.CallTrace(modules, pace=_pace(self.name, log, args))
         point.follow(process, stop)
-        data = point.data()
+        data = BREAKPOINT.of(**point.data())
         text = f"pytrace {point.number}: every call of {' '.join(modules)} in thread {point.tid}  (1 debug register)"
-        return Answer({"breakpoints": [data], "events": []}, text)
+        return Answer(SET.of(breakpoints=[data], events=[]), text)
 
 
 class LlmSave(Command):
@@ -196,6 +198,7 @@ class LlmSave(Command):
 
     name = "llm-save"
     group = "break"
+    fields = SET
     operand = "NAME=EXPR..."
     takes_target = False
     resumes = True

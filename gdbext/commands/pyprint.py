@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..answers.frames import frame_place
+from ..answers.shapes import LOCAL, SELECTED
 from ..answers.variables import CHANGED, fields_of, settled_rows
 from ..cpython import content, objects, reprs
 from ..errors import GdbextError
+from ..render.fields import TEXT, Field, Fields
 from ..render.jsonline import Address
 from ..render.text import Style, escape
 from ..session.command import CONTENT, Answer, Args, Command, Option
@@ -32,6 +34,14 @@ class PyPrint(Command):
     name = "pyprint"
     tool = "object"
     group = "python"
+    fields = Fields(
+        Field("type", str),
+        Field("address", TEXT),
+        Field("repr", str, "what Python's own `repr` says, where the pack knows the type"),
+        Field("truncated", bool),
+        Field("fields", [LOCAL], "its attributes"),
+        Field("frame", (SELECTED, None), "whose name it is"),
+    )
     operand = "EXPR"
     completion = "expression"
     options = (Option("full", help="the whole value, however long"), ANY, FRAME, CONTENT)
@@ -50,14 +60,8 @@ class PyPrint(Command):
 
         value, *fields = settled_rows(target, read)
         found, shown, text = looks[-1].found, looks[-1].shown, value["text"]
-        data = {
-            "type": value["type"],
-            "address": value["address"],
-            "repr": text,
-            "truncated": shown.truncated,
-            "fields": fields,
-            "frame": frame_place(found.frame) if found.frame is not None else None,
-        }
+        own = {"type": value["type"], "address": value["address"], "repr": text, "truncated": shown.truncated, "fields": fields}
+        data = self.fields.of(**own, frame=frame_place(found.frame) if found.frame is not None else None)
         partial = session.partial(target)
         if text == CHANGED:
             partial.append("it changed each time that it was read, and is not shown")

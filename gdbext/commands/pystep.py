@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import log
+from ..answers.breakpoints import STEPPED
+from ..answers.shapes import SELECTED
 from ..errors import GdbextError
 from ..render.text import escape
 from ..session.command import Answer, Args, Command, UsageError
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 class _Step(Command):
     group = "break"
+    fields = STEPPED
     takes_target = False
     resumes = True
     gdb_only = True
@@ -32,15 +35,12 @@ class _Step(Command):
         stop = self.step(session, pystep, label, args)
         if stop is None:
             return Answer(
-                {"frame": None},
+                STEPPED.of(frame=None),
                 "the step did not end: the process stopped for another reason (or ended)",
                 ["the step did not end"],
             )
-        frame = stop.frame
-        data = {
-            "frame": {"index": 0, "function": escape(frame.function), "file": escape(frame.file), "line": frame.line},
-            "tid": stop.tid,
-        }
+        place = SELECTED.of(index=0, function=escape(stop.frame.function), file=escape(stop.frame.file), line=stop.frame.line)
+        data = STEPPED.of(frame=place, tid=stop.tid)
         shown = pystep.text(stop, session.style_for(args))
         if stop.returned is not None:
             data["returned"] = stop.returned

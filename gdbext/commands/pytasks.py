@@ -1,20 +1,22 @@
-"""pytasks: the asyncio tasks of a process, where the requests of an API server live."""
+"""pytasks: the asyncio and trio tasks of a process, where the requests of an API server live."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
-from ..answers.tasks import task_data, task_lines
+from ..answers.tasks import TASK, task_data, task_lines
+from ..cpython import schedulers
 from ..cpython import tasks as asyncio_tasks
 from ..engines.sensitive_names import shown_name
+from ..render.fields import Field, Fields
 from ..render.text import Style, escape
 from ..session.command import CONTENT, Answer, Args, Command, Option
 from ..session.session import Session
 
 
 class PyTasks(Command):
-    """Show the asyncio tasks of the process, each with its await chain down to what it waits for.
+    """Show the asyncio and trio tasks of the process, each with its await chain down to what it waits for.
 
       (gdb) pytasks
       Task-12 waiting for Queue.get on 0x7f21a40b1f90
@@ -28,6 +30,7 @@ class PyTasks(Command):
 
     name = "pytasks"
     group = "python"
+    fields = Fields(Field("tasks", [TASK]), Field("cycles", [[str]], "rings of tasks that await each other"))
     operand = "[NAME]"
     options = (
         Option("all", help="finished tasks too, and no folding of equal ones"),
@@ -39,7 +42,7 @@ class PyTasks(Command):
         rt = session.runtime(args.on)
         private = session.private(rt, args) if args.locals else None
         shown = str if args.show_content else partial(shown_name, rt)
-        found, reasons = asyncio_tasks.tasks(rt, args.all, shown)
+        found, reasons = schedulers.tasks(rt, args.all, shown)
         wanted = [task for task in found if not args.operand_text or args.operand_text in task.name]
         for task in found:
             task.name = shown(task.name)
@@ -64,4 +67,4 @@ class PyTasks(Command):
                 lines.append(style.bad("These wait for each other and never end: " + " -> ".join(ring + ring[:1])))
             return "\n".join(lines) or "No asyncio task is pending."
 
-        return Answer({"tasks": data, "cycles": rings}, text, session.partial(rt.target) + reasons)
+        return Answer(self.fields.of(tasks=data, cycles=rings), text, session.partial(rt.target) + reasons)

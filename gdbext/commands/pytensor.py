@@ -7,7 +7,7 @@ import re
 from typing import Any, Callable
 
 from ..answers.frames import frame_place
-from ..answers.tensors import comparison_text, histogram_text, statistics_text, tensor_data, tensor_header
+from ..answers.tensors import ANSWER, TENSOR, comparison_text, histogram_text, statistics_text, tensor_header
 from ..cpython.runtime import Runtime
 from ..engines import what as naming
 from ..errors import GdbextError
@@ -80,6 +80,7 @@ class PyTensor(Command):
     name = "pytensor"
     tool = "tensor"
     group = "tensors"
+    fields = ANSWER
     operand = "EXPR"
     completion = "expression"
     options = (
@@ -88,7 +89,14 @@ class PyTensor(Command):
         Option("stats", help="min, max, mean, std (n-1) of the finite values, and how many are NaN, infinite, zero"),
         Option("hist", help="a histogram of the finite values"),
         Option("bins", "int", "bars of the histogram", default=20, metavar="N"),
-        Option("save", "str", "write it to F.npy, F.safetensors or F.pt (which torch.load reads)", metavar="F", for_agents=False),
+        Option(
+            "save",
+            "str",
+            "write it to F.npy, F.safetensors or F.pt (which torch.load reads)",
+            metavar="F",
+            was="o output",
+            for_agents=False,
+        ),
         Option(
             "plot",
             "str",
@@ -123,7 +131,7 @@ class PyTensor(Command):
             tensor = tensor.sliced(args.slice)
         partial = session.partial(tensor.target) + tensor.notes
         private = rt is not None and hides_values(args.operand_text, tensor, session.private(rt, args), found.private)
-        data = {**tensor_data(tensor), "unavailable": tensor.unavailable or None, "resolved": found.how, "sampled": False}
+        data = {**TENSOR.data(tensor), "unavailable": tensor.unavailable or None, "resolved": found.how, "sampled": False}
         data["frame"] = frame_place(found.frame) if found.frame is not None else None
         parts = wrapper_parts.parts_of(rt, tensor)
         if parts is not None:

@@ -46,7 +46,7 @@ class PyTensors(Command):
         Option("sort", tuple(listing.SORTS), "what comes first", default="bytes", metavar="S"),
         Option("min-bytes", "int", "only tensors of at least N bytes", default=0, metavar="N"),
         Option("device", "str", "only those on this device: cpu, cuda, cuda:0", metavar="D"),
-        Option("save", "str", "write the listing to a file, for -diff", metavar="FILE"),
+        Option("save", "str", "write the listing to a file, for -diff", metavar="FILE", was="o output"),
         Option("force", help="-save replaces a file that is there"),
         Option("diff", "str", "what changed since the listing in FILE (of -save, or of -json)", metavar="FILE"),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..cpython.runtime import Runtime
+from ..engines.rank import STATES
 from ..errors import GdbextError
 from ..observe import gil_samples
 from ..render.fields import NUMBER, REAL, Field, Fields
@@ -33,11 +34,16 @@ def _top(name: str, none: Any) -> Any:
 
 THREAD = Fields(  # of a view
     Field("tid", int, head="tid", draw=lambda th, style: str(th["tid"] or "?")),
-    Field(
-        "name", str, read=lambda v: escape(v.name), head="name", draw=lambda th, s: th["name"] + " (daemon)" * bool(th["daemon"])
-    ),
+    Field("name", str, head="name", draw=lambda th, s: th["name"] + " (daemon)" * bool(th["daemon"])),
     Field("gil", str, "`holds`, `waits`, `none`, `disabled`, `unknown`", head="GIL"),
-    Field("state", str, "as in /proc/PID/stat", read=lambda v: v.state or "?", head="state"),
+    Field(
+        "state",
+        str,
+        "as in /proc/PID/stat",
+        read=lambda v: v.state or "?",
+        head="state",
+        cell=lambda letter: STATES.get(letter, letter),
+    ),
     Field("ident", int, "threading.get_ident()"),
     Field("function", str, read=lambda v: escape(_top("function", "")(v))),
     Field("file", str, read=lambda v: escape(_top("file", "")(v))),
@@ -49,7 +55,7 @@ ROW = Fields(
     Field("held", str, head="held", draw=_part("held")),
     Field("waited", str, head="waited", draw=_part("waited")),
     Field("unknown", str, head="unknown", draw=_part("unknown")),
-    Field("at", str, head="at", draw=_at),
+    Field("at", str, head="at", draw=_at, short=True),
 )
 COUNTS = Fields(
     Field("count", int), Field("seconds", REAL), Field("free", int, "without a holder"), Field("starved", [int], "tids")

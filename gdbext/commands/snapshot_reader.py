@@ -1,5 +1,5 @@
 """The collector's reader for snapshots that outlive the command: beside stacks, locks and the objects that variables lead to it
-reads what a few commands read, by running them, first on the process and then on the copy of which it chooses what is kept."""
+reads what a few commands read, by running them, on the process and, where that has run meanwhile, on the copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import table
 
 READER = __name__
 LINES = (
-    *("pybt -all -locals", "pylocals", "pyexc -locals", "pythreads", "pytasks -all", "pylist"),
+    *("pybt -all -locals", "pylocals", "pyexc -locals", "pythreads", "pytasks -all -locals", "pylist"),
     *("llm-kv", "llm-kv check", "llm-kv check -ranks", "llm-kv free", "llm-kv map"),
 )
 
@@ -37,4 +37,4 @@ def choose(target: Target, *words: str) -> str:
         rehearsal.run(command, Args({**args.__dict__, "on": str(target.pid)}, args.operand_text), target)
     with log.passing_over():
         collect.collect_one(target)  # no engine's process
-    return prefetch.read(target, prefetch.REACH, *words)
+    return prefetch.read(target, *words)

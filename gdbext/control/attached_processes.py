@@ -17,6 +17,7 @@ from ..access.cli_gdb import command
 from ..errors import GdbextError
 from .events import listen
 from .gdb_state import is_quiet, remove_inferior, select, setting
+from .quirks import fork_events
 from .quirks.loader_breakpoints import LoaderBreakpoints
 from .quirks.stuck_open import OpensEnd
 
@@ -181,16 +182,12 @@ def opens_end() -> None:
 
 
 def loader_breakpoints_out() -> None:
-    """From now on, until no process is attached, gdb's breakpoints in the dynamic loader are removed from running processes."""
+    """From now on, until no process is attached, gdb has no breakpoints in the dynamic loader that no command needs, and leaves
+    children alone. Not inside stop()."""
     if _State.loader is None:
         _State.loader = LoaderBreakpoints(lambda: set(_State.attached))
-    _State.loader.start()
-
-
-def take_loader_breakpoints_out() -> None:
-    """At a hit of a breakpoint of ours: where hits are many, the thread that looks for them hardly gets to run."""
-    if _State.loader is not None:
-        _State.loader.take_out()
+    if _State.loader.start():
+        fork_events.start(_State.loader.update)
 
 
 def guard_process(pid: int) -> None:

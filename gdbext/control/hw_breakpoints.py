@@ -290,7 +290,6 @@ class HardwareBreakpoint:
         if not self.alive or gdb.selected_inferior().num != self.process.inferior.num:
             return False  # the same address in another process
         self.process.protection.keep()
-        attached_processes.take_loader_breakpoints_out()
         if self.process.renewal is not None:
             self.process.renewal.end(disarm=True)
             self.process.renewal = None

@@ -23,6 +23,7 @@ from ..cpython.runtime import Runtime, open_runtime
 from ..errors import FaultError, GdbextError
 from ..kernels import catalogue, launch, signatures, triton
 from ..kernels.launch import Launch
+from ..kernels.watched import LAUNCHES
 from .driver_names import DriverNames, handle_names
 from .events import listen
 from .gdb_state import say
@@ -154,7 +155,7 @@ class KernelBreakpoint:
         """Sets a breakpoint with a number. Its parameters are those of `LaunchBreakpoint`. gdb's own message about it is
         swallowed, except inside stop()."""
         if entry:
-            launch.watched[self.inferior.pid, address] = entry
+            LAUNCHES[self.inferior.pid, address] = entry
         make = functools.partial(LaunchBreakpoint, self, entry, address, library, symbol)
         self.numbered.append(make() if self._in_stop else silently(make))
 

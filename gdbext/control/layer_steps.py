@@ -21,7 +21,7 @@ from ..cpython.objects import Object
 from ..errors import GdbextError
 from ..torch import modules
 from ..torch.modules import Node
-from . import attached_processes, gdb_state, hw_breakpoints, resuming, time_limit
+from . import attached_processes, gdb_state, hw_breakpoints, kernel_events, resuming, time_limit
 from .frame_values import first_variable, instruction_word, result
 from .hw_breakpoints import READ_ERRORS, BytecodeWatchpoint, HardwareBreakpoint, Process, StopContext, WordWatchpoint
 
@@ -62,6 +62,7 @@ class Recorder:
         self.root_tid = 0
         self.done = False
         self.peers: Sequence[Recorder] = [self]  # all that are recorded together
+        self.catch = 0  # number of the `kernel_events.catch` at which its events are; 0 where debug registers of gdb's serve
         self.hw_breakpoints: list[HardwareBreakpoint] = []
 
     def arm(self) -> None:
@@ -89,7 +90,7 @@ class Recorder:
         self.process.need(len(places) + len(under_way), "llm-layers")
         for place, constant in places:
             hit = lambda stop, constant=constant: self.through(self.returns(stop, constant))  # noqa: E731
-            self.hw_breakpoints.append(BytecodeWatchpoint(self.process, place, "llm-layers", hit))
+            self.hw_breakpoints.append(BytecodeWatchpoint(self.process, place, "llm-layers", hit, self.catch))
         for tid, found in under_way:
             self.watch_end(tid, *found)
 
@@ -130,7 +131,7 @@ class Recorder:
             return self.through(self.over(self.threads[tid]))
 
         address, size = instruction_word(self.process.rt, caller.address)
-        watch = WordWatchpoint(self.process, address, "llm-layers", goes_on, size)
+        watch = WordWatchpoint(self.process, address, "llm-layers", goes_on, size, catch=self.catch)
         self.hw_breakpoints.append(watch)
 
     # ---- inside stop() -------------------------------------------------------------------------------------------
@@ -231,9 +232,10 @@ class Recording:
 
     def go(self, seconds: float) -> str:
         """Resumes everything until all recorders are done. -> "" or the event that ended the step too early"""
+        caught = kernel_events.catch("llm-layers")
         try:
             for recorder in self.recorders:
-                recorder.peers = self.recorders
+                recorder.peers, recorder.catch = self.recorders, caught.number if caught is not None else 0
                 if recorder.process.view.device_memory is not None:
                     recorder.process.view.device_memory.begin()
                 with gdb_state.QuietGdb():
@@ -243,6 +245,8 @@ class Recording:
         finally:
             for recorder in self.recorders:
                 recorder.disarm()
+            if caught is not None:
+                caught.delete()
             hw_breakpoints.sweep()
         if all(r.done for r in self.recorders):
             return ""

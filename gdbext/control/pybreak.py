@@ -25,7 +25,7 @@ from ..cpython.frames import Code
 from ..cpython.reprs import SHORT, Repr
 from ..cpython.runtime import Runtime
 from ..errors import GdbextError, NotFoundError
-from ..render.text import escape, short_path
+from ..render.text import escape, short_path, thread_text
 from . import hw_breakpoints, kernel_events
 from .events import listen
 from .gdb_state import say
@@ -237,7 +237,7 @@ def label_of(process: Process) -> str:
 
 def where_text(stop: StopContext, place: BytecodeLocation) -> str:
     """Where a stop is: function, file and line, process and thread."""
-    thread = f"thread {stop.tid}" + (f' "{escape(stop.thread.name)}"' if stop.thread.name else "")
+    thread = thread_text(stop.tid, escape(stop.thread.name or ""))
     label = f"{escape(stop.process.label)} " if stop.process.label else ""
     return f"{escape(place.code.qualname)} at {short_path(escape(place.code.file))}:{place.line}, {label}{thread}"
 
@@ -265,7 +265,13 @@ def result_text(process: Process, function: str, value: Any, show_content: bool 
 def _make_placeholder(text: str) -> gdb.Breakpoint:
     """What has gdb number and list our breakpoint: where its events are caught, or a pending breakpoint under a name that no
     function has (it holds a space)."""
-    return kernel_events.catch(text) or silently(functools.partial(gdb.Breakpoint, function=text))
+    return kernel_events.catch(text) or silently(functools.partial(Placeholder, function=text))
+
+
+class Placeholder(gdb.Breakpoint):
+    """A breakpoint that stays pending: no library will have it."""
+
+    names_no_function = True
 
 
 def _listen() -> None:

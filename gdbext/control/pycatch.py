@@ -18,7 +18,7 @@ from ..cpython.runtime import Runtime
 from ..cpython.types import EXCEPTION
 from ..engines import registry
 from ..errors import FaultError, GdbextError, LayoutError
-from ..render.text import escape, short_path
+from ..render.text import escape, short_path, thread_text
 from . import hw_breakpoints, pybreak
 from .hw_breakpoints import FunctionBreakpoint, Process, StopContext
 
@@ -172,7 +172,7 @@ class Catchpoint(pybreak.PyBreakpoint):
         if message and hides_message(stop.process.private(self.show_content), message):
             message = counted(message)
         text = escape(text + (": " + message if message else ""))
-        thread = f"thread {stop.tid}" + (f' "{escape(stop.thread.name)}"' if stop.thread.name else "")
+        thread = thread_text(stop.tid, escape(stop.thread.name or ""))
         where = f"{escape(frame.function)} at {short_path(escape(frame.file))}:{frame.line}"
         self.last = f"{self.title}: {text} in {where}, {thread}, hit {self.hits}{more}"
         return True

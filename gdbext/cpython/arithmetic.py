@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
-import fractions
 import operator
 from typing import Any, Callable
 
@@ -12,9 +9,9 @@ from ..errors import GdbextError
 from . import spending
 from .comparisons import plain_set
 from .objects import Object
-from .values import NoneOperand, is_frozen, is_none, kind, members, own_code, plain, truth
+from .values import NoneOperand, is_frozen, is_none, kind, members, of_library, own_code, plain, truth
 
-_NUMBERS = (int, float, complex, decimal.Decimal, fractions.Fraction, datetime.timedelta)
+_NUMBERS = ("decimal.Decimal", "fractions.Fraction", "datetime.timedelta")
 MAX_BITS = 1 << 20  # of a number that an expression makes
 _ARITHMETIC: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "Add": (operator.add, "add"),
@@ -54,7 +51,7 @@ def arithmetic(name: str, left: Any, right: Any) -> Any:
     if is_none(left) or is_none(right):
         raise NoneOperand("None is no number")
     a, b = plain(left), plain(right)
-    if name == "Mult" and not (isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS)):
+    if name == "Mult" and not (_is_number(a) and _is_number(b)):
         raise GdbextError("only numbers are multiplied here")
     if name == "Mod" and isinstance(a, (str, bytes, bytearray)):
         raise GdbextError("text is not formatted here by %: write the values side by side, with commas")
@@ -64,8 +61,12 @@ def arithmetic(name: str, left: Any, right: Any) -> Any:
     return work(a, b)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, complex)) or of_library(value, _NUMBERS)
+
+
 def _bound(name: str, a: Any, b: Any) -> None:
-    if isinstance(a, fractions.Fraction) and isinstance(b, int) and name == "Pow":
+    if of_library(a, ("fractions.Fraction",)) and isinstance(b, int) and name == "Pow":
         a, b = max(abs(a.numerator), a.denominator), abs(b)
     if isinstance(a, int) and isinstance(b, int):
         grown = {"Pow": a.bit_length() * max(b, 0), "LShift": a.bit_length() + b, "Mult": a.bit_length() + b.bit_length()}

@@ -12,6 +12,7 @@ from . import codes
 from .frames import Code
 from .minors import Minor
 from .objects import Object
+from .types import STR
 
 MAX_INSTRUCTIONS = 20000
 MAX_NAMES = 65536
@@ -20,6 +21,7 @@ ORDER = "Lt LtE Eq NotEq Gt GtE".split()  # COMPARE_OP's arguments
 BINARY = "Add BitAnd FloorDiv LShift MatMult Mult Mod BitOr Pow RShift Sub Div BitXor".split()  # BINARY_OP's arguments 0 to 12
 IN_PLACE, SUBSCRIPT = 13, 26
 _BEFORE_311 = "ADD AND FLOOR_DIVIDE LSHIFT MATRIX_MULTIPLY MULTIPLY MODULO OR POWER RSHIFT SUBTRACT TRUE_DIVIDE XOR".split()
+_BLOCKS = ("SETUP_FINALLY", "SETUP_WITH", "SETUP_ASYNC_WITH")
 _AS = {
     "LOAD_FAST_CHECK": "LOAD_FAST",
     "LOAD_FAST_BORROW": "LOAD_FAST",
@@ -144,6 +146,11 @@ class Bytecode:
         found = self._held("co_consts")[index]
         return None if found.is_none() else found
 
+    def texts(self) -> list[str]:
+        """The short ones among its constants."""
+        kept = (one for one in self._held("co_consts") if one.type.flags & STR)
+        return [text for text in (one.string(16) for one in kept) if len(text) < 16]
+
     def variable(self, index: int) -> str:
         """Of a local variable or a cell."""
         variables = self.code.variables
@@ -166,6 +173,14 @@ class Bytecode:
         pointer = self.rt.target.u64(self.code.address + self.rt.layout["code.co_exceptiontable"])
         return list(exception_entries(self.rt.object(pointer).raw_bytes(1 << 20)))
 
+    def handles(self, offset: int) -> bool:
+        """Whether an exception of the instruction at this offset goes to a handler of this code."""
+        unit, spans = self.rt.minor.code_unit, [(start, end) for start, end, *_ in self.handlers()]
+        for at, argument, form in self._raw:
+            if form.name in _BLOCKS:  # before 3.11
+                spans.append((at + form.size, _target(form.told[3], argument, at + form.size, unit)))
+        return any(start <= offset < end for start, end in spans)
+
     def loops(self) -> list[tuple[int, int]]:
         """(first instruction, the one that jumps back to it) of each loop; the jump back of an `await` makes none."""
         unit, found = self.rt.minor.code_unit, []
@@ -175,6 +190,13 @@ class Bytecode:
                 if to <= at:
                     found.append((to, at))
         return found
+
+    def stored(self) -> list[tuple[int, int, list[str]]]:
+        """(first instruction, last one, the names in the namespace to which it gives values) of each outermost loop."""
+        spans = self.loops()
+        outermost = [one for one in spans if not any(a <= one[0] and one[1] <= b and (a, b) != one for a, b in spans)]
+        steps = [(at, argument) for at, argument, form in self._raw if form.name == "STORE_NAME"]
+        return [(a, b, sorted({self.name(n) for at, n in steps if a <= at <= b})) for a, b in outermost]
 
 
 def _target(way: str, argument: int, behind: int, unit: int) -> int:
@@ -203,6 +225,12 @@ def loops_over(code: Code, offset: int) -> bool:
     """Whether the instruction at this offset is in a loop."""
     spans: list[tuple[int, int]] = code.rt.target.cached(("loops", code.address, code.first), of(code).loops)
     return any(start <= offset <= end for start, end in spans)
+
+
+def stored_around(code: Code, offset: int) -> list[str]:
+    """The names in its namespace that module code gives values to in the outermost loop over an instruction."""
+    found: list[tuple[int, int, list[str]]] = code.rt.target.cached(("stored", code.address, code.first), of(code).stored)
+    return next((names for start, end, names in found if start <= offset <= end), [])
 
 
 def exception_entries(table: bytes) -> Iterator[tuple[int, int, int, int, bool]]:

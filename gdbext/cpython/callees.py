@@ -193,11 +193,13 @@ def name_of(function: Object) -> str:
         return own and str(rt.type(function.address).raw_name)
     if kind in _DESCRIPTORS:
         return f"{rt.type(t.u64(function.address + L['descr.d_type'])).raw_name}.{own}"
+    module = t.u64(function.address + L["cfunc.m_module"])
+    known = rt.object(module).string(300) if module and rt.object(module).isa("str") else ""
+    if known:  # its m_self may be anything: pybind11 keeps a record there
+        return f"{known}.{own}" if known != "builtins" else own
     owner = t.u64(function.address + L["cfunc.m_self"]) if kind == "builtin_function_or_method" else 0
     if owner and rt.object(owner).isa("type"):
         return f"{rt.type(owner).raw_name}.{own}"
     if owner and not rt.object(owner).isa("module"):
         return f"{rt.object(owner).type.raw_name}.{own}"
-    module = t.u64(function.address + L["cfunc.m_module"])
-    known = rt.object(module).string(300) if module and rt.object(module).isa("str") else ""
-    return f"{known}.{own}" if known and known != "builtins" else own
+    return own

@@ -104,8 +104,21 @@ def in_flight(rt: Runtime, thread: PyThread) -> list[InFlight]:
 
 def handled_type(rt: Runtime, thread: PyThread) -> str:
     """The class of the exception whose `except`, `finally` or `__exit__` a thread runs, the innermost; '' where it runs none."""
+    value = handled(rt, thread)
+    return class_name(value.type) if value is not None else ""
+
+
+def handled(rt: Runtime, thread: PyThread) -> Object | None:
+    """The exception itself, None where there is none."""
     value = next(_handled(rt, thread.address), 0)
-    return class_name(rt.object(value).type) if value else ""
+    return rt.object(value) if value else None
+
+
+def failure(rt: Runtime, tstate: int) -> tuple[str, bool]:
+    """-> (the class of the exception that a thread's state raises, else of that which it handles; whether it handles it)"""
+    kind = current(rt, tstate)[1]
+    value = 0 if kind else next(_handled(rt, tstate), 0)
+    return (class_name(rt.type(kind) if kind else rt.object(value).type) if kind or value else ""), bool(value)
 
 
 def _handled(rt: Runtime, tstate: int) -> Iterator[int]:

@@ -8,9 +8,9 @@ Python classes) are refused by name. resolution.py decides which frame's names c
 from __future__ import annotations
 
 import ast
-import difflib
 import re
 import types as python_types
+import warnings
 from collections.abc import Set
 from typing import Any, Iterator, Mapping
 
@@ -71,10 +71,18 @@ def condition(
         raise
 
 
+def syntax_tree(text: str) -> ast.Expression:
+    """As `ast.parse`, with its errors, and without the warnings that Python prints of code that is about to change its meaning
+    (`1if x else 2`)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text, mode="eval")
+
+
 def parsed(text: str) -> ast.expr | None:
     """The syntax tree of an expression; None for text that does not parse."""
     try:
-        return ast.parse(_prepare(text.strip()), mode="eval").body
+        return syntax_tree(_prepare(text.strip())).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
@@ -136,7 +144,7 @@ class Evaluator:
 
     def _run(self) -> Any:
         try:
-            tree = ast.parse(self.source, mode="eval")
+            tree = syntax_tree(self.source)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
             raise GdbextError(f"cannot parse the expression {self.shown(self.source)!r}: {getattr(e, 'msg', e)}") from None
         try:
@@ -216,6 +224,8 @@ class Evaluator:
             raise GdbextError(f"{module}:{name} needs a process with Python")
         contents = self.rt.module(module)
         if contents is None:
+            import difflib  # where a name is wrong
+
             close = difflib.get_close_matches(module, [m for m in self.rt.modules() if m != module], 3)
             hint = f"; did you mean {', '.join(close)}?" if close else ""
             raise NotFoundError(f"no module {module} is imported there{hint}")
@@ -415,6 +425,8 @@ def _missing(frame: PyFrame, name: str) -> str:
                 f"select it with `pyframe {other.level}` or add -any"
             )
     names = [n for n, v in frame.locals() if v is not None]
+    import difflib  # where a name is wrong
+
     close = difflib.get_close_matches(name, names, 3)
     hint = f"did you mean {', '.join(close)}?" if close else f"it has {', '.join(names[:16]) or 'no variables'}"
     return f"there is no name {name} in {frame.function} (line {frame.line}); {hint}"

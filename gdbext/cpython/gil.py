@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 FUTEX = {"x86-64": 202, "aarch64": 98}
 FIRST_ARGUMENT, _PC = {"x86-64": "rdi", "aarch64": "x0"}, {"x86-64": "rip", "aarch64": "pc"}
+_SECOND = {"x86-64": "rsi", "aarch64": "x1"}
+_WAITS, _COMMAND = (0, 6, 9, 11, 13), 0x7F  # operations of futex(2) that wait: include/uapi/linux/futex.h
 _SP = {"x86-64": "rsp", "aarch64": "sp"}
 _AWAKE_FRAMES, _AWAKE_BYTES = 12, 512  # how much of a stack is looked at
 # restart_syscall(2): an interrupted wait with a time limit goes on in it, with the same arguments
@@ -49,13 +51,15 @@ def futex_of(target: Target, thread: Thread) -> int:
         call = _call_of(target, thread)
         if call is None:
             return 0
-        number, address = call.number, call.arguments[0]
+        number, (address, operation) = call.number, call.arguments[:2]
     elif _in_call(target, thread):
         registers = target.registers(thread)
         number, address = registers.get(_NUMBER[target.arch], FUTEX[target.arch]), registers[FIRST_ARGUMENT[target.arch]]
+        operation = registers.get(_SECOND[target.arch], _WAITS[0])
     else:
         return 0
-    return address if number in (FUTEX[target.arch], RESTART[target.arch]) and address >= PAGE else 0
+    waits = number in (FUTEX[target.arch], RESTART[target.arch]) and operation & _COMMAND in _WAITS
+    return address if waits and address >= PAGE else 0
 
 
 def _runs_on(target: Target) -> bool:

@@ -131,6 +131,11 @@ def _kept(frame: PyFrame, line: int) -> list[tuple[str, int, int]]:
     return found
 
 
+def line_of(frame: PyFrame) -> str:
+    """The text of a frame's line; '' where its source is not here."""
+    return (_source(frame) or {}).get(frame.line or 0, "")
+
+
 def _source(frame: PyFrame) -> dict[int, str] | None:
     """`{line: text}` of a frame's function from its file here; None where that is not to be had."""
     import inspect

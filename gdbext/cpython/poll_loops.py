@@ -54,7 +54,7 @@ def of_frames(frames: Sequence[PyFrame]) -> Poll | None:
         if path_of(frame).endswith(_LIBRARY) and not path_of(frame).endswith(LOOPS):
             continue
         with log.passing_over(GdbextError):  # its stack changed while it was read
-            for start, end in _around(frame):
+            for start, end in around(frame):
                 found = _of_loop(frame, start, end)
                 if found is not None:
                     found.depth = len(frames) - n - 1
@@ -84,7 +84,7 @@ def _of_loop(frame: PyFrame, start: int, end: int) -> Poll | None:
     return Poll(frame.code.address, places, 0, asks, frame, limit=walk.ends or walk.unsure) if asks else None
 
 
-def _around(frame: PyFrame) -> list[tuple[int, int]]:
+def around(frame: PyFrame) -> list[tuple[int, int]]:
     """The loops of a frame's function that may be round its instruction, the innermost first, those of one head as one. The code
     of a handler lies behind its loop."""
     ends: dict[int, int] = {}

@@ -114,8 +114,8 @@ def count(obj: Object, row: Primitive) -> int:
 
 def bound(obj: Object, row: Primitive) -> int:
     """The most items of a queue or a pool, 0 for no limit."""
-    found = held(obj, row.state["bound"]) if "bound" in row.state else 0
-    return max(found, 0) if isinstance(found, int) else 0
+    parts = [held(obj, one) for one in row.state["bound"].split("+")] if "bound" in row.state else []
+    return sum(max(one, 0) for one in parts if isinstance(one, int))
 
 
 def ready(obj: Object, row: Primitive, way: Way) -> bool | None:

@@ -14,7 +14,7 @@ Text under a name that only programs give (`__doc__`, `_fmt`) is always shown.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Iterable, Iterator
 
 from .. import log
 from ..access.secrets import is_secret_name, secret_parts
@@ -23,6 +23,9 @@ from .adapters import Adapter
 from .objects import Object
 from .types import BYTES, DICT, LIST, STR, TUPLE
 
+_ID = re.compile(r"(^|_)(id|ids|rid|rids|uuid)$")
+MAX_DEPTH = 4  # of containers in each other
+MAX_HASHES = 1 << 16  # of one dict or set
 MAX_LOOKED_AT = 16  # items of a container that are looked at
 MAX_WORD = 128  # characters of the longest word of a program: a path, an address of a socket, several ids
 # ASCII on purpose: a prompt in Chinese has no spaces.
@@ -174,8 +177,75 @@ def _wrapped(value: Object) -> Object | None:
     return value.rt.object(inner) if inner else None
 
 
+def _note(value: Any) -> None:
+    """Tells the log of a copy that keeps no content where the characters, or the numbers that were looked at, of a value are."""
+    read = value.rt.target.read_log if isinstance(value, Object) else None
+    if read is None or read.content is None:
+        return
+    marks, read.marks = read.marks, None  # what is read here is not for an answer
+    try:
+        read.content.update(_places(value, MAX_DEPTH))
+    except GdbextError as e:
+        log.passed_over(e)
+    finally:
+        read.marks = marks
+
+
+def _places(value: Any, depth: int, is_id: bool = False) -> Iterator[tuple[int, int, int]]:
+    """(address, bytes, bytes of a character, 0 for a number) of the parts of content. `is_id`: one word may be a request's id, a
+    key of a table or under such a name, which is shown elsewhere."""
+    if not depth or not isinstance(value, Object):
+        return
+    kind = value.type.flags
+    if kind & (STR | BYTES):
+        if not is_id or not (is_word(value.string(MAX_WORD + 1)) if kind & STR else are_words(value.raw_bytes(MAX_WORD))):
+            at, count, unit = value.characters()
+            yield at, count * unit, unit
+        return
+    if value.isa("int") and not value.isa("bool"):
+        if not -5 <= int(value.integer()) <= 256:  # those are shared by all
+            yield value.address + _first_digit(value.rt.layout), 4, 0
+        return
+    inner: Iterable[Any] = ()
+    if kind & DICT or value.isa("set", "frozenset"):
+        yield from _hashes(value)
+        inner = () if kind & DICT else value.elements()
+        for key, one in value.items() if kind & DICT else ():
+            name = key.string(MAX_WORD) if isinstance(key, Object) and key.type.flags & STR else ""
+            yield from _places(key, depth - 1, True)
+            yield from _places(one, depth - 1, _ID.search(name) is not None)
+    elif value.type.builtin_name in _VIEWS:
+        inner = [_viewed(value)]
+    else:
+        wrapped = _wrapped(value)
+        inner = [wrapped] if wrapped is not None else parts(value) or value.elements(MAX_LOOKED_AT)
+    for one in inner:
+        yield from _places(one, depth - 1)
+
+
+def _hashes(value: Object) -> Iterator[tuple[int, int, int]]:
+    """The places of the hashes in a dict or a set: of a number it is the number."""
+    layout, target = value.rt.layout, value.rt.target
+    if value.type.flags & DICT:
+        at, count, step, _ = value.rt.dialect.dict_keys(value.rt, target.u64(value.address + layout["dict.ma_keys"]))
+        step = step if step == 24 else 0  # others have none
+    else:
+        at, count, step = (
+            target.u64(value.address + layout["set.table"]) + 8,
+            target.u64(value.address + layout["set.mask"]) + 1,
+            16,
+        )
+    for i in range(min(count, MAX_HASHES)) if step else ():
+        yield at + i * step, 8, 0
+
+
+def _first_digit(layout: Any) -> int:
+    return int(layout["long.long_value.ob_digit" if "long.long_value.ob_digit" in layout else "long.ob_digit"])
+
+
 def counted(value: Any) -> str:
     """The text that replaces private content: how much there is."""
+    _note(value)
     if is_number(value):
         return "<a number, private: -show-content shows it>"
     return f"<{content_length(value)} {'characters' if is_text(value) else 'items'}, private: -show-content shows them>"

@@ -74,10 +74,23 @@ def tasks_at(rt: Runtime, addresses: Iterable[int]) -> list[Task]:
     for address in addresses:
         task = Task(address)
         try:
-            reader._fill(task, set(), loops)
+            reader.fill(task, set(), loops)
         except GdbextError as e:
             task.error = str(e)
         found.append(task)
+    return found
+
+
+def running_tasks(rt: Runtime) -> dict[int, tuple[str, int]]:
+    """{address of a task that is being stepped: (its name, the address of its loop)}"""
+    module = rt.module("asyncio.tasks")
+    reader = _Reader(rt)
+    objects = [rt.object(address) for address in sorted(reader.current(module)) if address] if module is not None else []
+    found = {}
+    for obj in objects:
+        loop = reader.field(obj, "loop") if is_task(obj) else None
+        if loop is not None:
+            found[obj.address] = reader.name_of(obj), loop.address
     return found
 
 
@@ -240,12 +253,12 @@ class _Reader(Futures):
         if module is None:
             raise NotFoundError(f"{rt.target.describe()} has not imported asyncio: it has no tasks")
         addresses = self._addresses(module)
-        running, loops = self._current(module), running_loops(self.rt)
+        running, loops = self.current(module), running_loops(self.rt)
         found = []
         for address in addresses:
             task = Task(address)
             try:
-                self._fill(task, running, loops)
+                self.fill(task, running, loops)
             except GdbextError as e:
                 task.error = str(e)
                 self.reasons.append(f"task {self.shown(task.name) or hex(address)}: {e}")
@@ -309,7 +322,7 @@ class _Reader(Futures):
             node = t.u64(node + L["llistnode.next"])
         return found
 
-    def _current(self, module: Object) -> set[int]:
+    def current(self, module: Object) -> set[int]:
         """{address of a task that is being stepped}"""
         L, t, found = self.rt.layout, self.target, set()
         if "tstateimpl.asyncio_running_task" in L:
@@ -321,7 +334,7 @@ class _Reader(Futures):
         return found
 
     # ---- one task ----------------------------------------------------------------------------------------------------
-    def _fill(self, task: Task, running: set[int], loops: dict[int, int]) -> None:
+    def fill(self, task: Task, running: set[int], loops: dict[int, int]) -> None:
         obj = self.rt.object(task.address)
         if not is_task(obj):
             raise LayoutError(f"a {obj.type_name} where a task should be")

@@ -9,7 +9,7 @@ from . import getsets, hiding
 from .adapters import Adapter
 from .objects import Object, is_property
 from .types import TYPE
-from .values import LIBRARY, PlainCode, describe, own_code, wrapped
+from .values import PlainCode, describe, of_library, own_code, wrapped
 
 if TYPE_CHECKING:
     from .reprs import Repr
@@ -143,7 +143,7 @@ def _computed(value: Object, descriptor: Object, depth: int) -> Any:
 
 
 def _plain_attribute(value: Any, name: str) -> Any:
-    allowed = isinstance(value, LIBRARY) and not name.startswith("_")
+    allowed = of_library(value) and not name.startswith("_")
     allowed = allowed or isinstance(value, (int, float, complex)) and name in ("real", "imag", "numerator", "denominator")
     allowed = allowed or isinstance(value, (range, slice)) and name in ("start", "stop", "step")
     found = getattr(value, name, NotImplemented) if allowed else NotImplemented

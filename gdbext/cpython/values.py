@@ -7,12 +7,7 @@ run code of the process (a class's own `__eq__`, `__len__`, `__getitem__`, a pro
 
 from __future__ import annotations
 
-import datetime
-import decimal
-import fractions
-import pathlib
-import uuid
-from typing import TYPE_CHECKING, Any, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Callable, Collection, Iterable
 
 from .. import log
 from ..errors import FaultError, GdbextError
@@ -25,20 +20,20 @@ if TYPE_CHECKING:
     from .reprs import Repr
     from .runtime import Runtime
 
-LIBRARY = (
-    datetime.date,
-    datetime.time,
-    datetime.timedelta,
-    datetime.tzinfo,
-    decimal.Decimal,
-    fractions.Fraction,
-    pathlib.PurePath,
-    uuid.UUID,
-)
+# Classes of the standard library whose values are made here, by name: their modules are loaded where one is met.
+_LIBRARY = {
+    *(f"datetime.{name}" for name in ("date", "time", "timedelta", "tzinfo")),
+    *("decimal.Decimal", "fractions.Fraction", "pathlib.PurePath", "uuid.UUID"),
+}
 
 
 class NoneOperand(GdbextError):
     """An operation on text, a container or a number met None instead."""
+
+
+def of_library(value: Any, classes: Collection[str] = _LIBRARY) -> bool:
+    """Whether a plain value is a date, number, path or the like of the standard library: of one of these classes or below it."""
+    return any(f"{base.__module__.partition('.')[0]}.{base.__name__}" in classes for base in type(value).__mro__)
 
 
 def describe(value: Any) -> str:
@@ -158,7 +153,7 @@ def type_of(rt: Runtime | None, value: Any) -> Any:
         return rt.object(rt.object(address).type.address)
     contents = rt.module("builtins")
     name = value.type_name if isinstance(value, Adapter) else type(value).__name__
-    if contents is None or isinstance(value, (Adapter, *LIBRARY)):
+    if contents is None or isinstance(value, Adapter) or of_library(value):
         raise GdbextError(f"the type of {describe(value)} is {name}, whose class object is not at hand")
     return contents.item(name)
 

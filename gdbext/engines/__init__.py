@@ -3,4 +3,4 @@
 To add an engine is to add a folder with an `ENGINE` (an `EngineSpec`, spec.py) and its row here. `registry.py` loads the specs.
 """
 
-FOLDERS = ("vllm", "sglang", "rtp_llm", "trtllm", "lmdeploy")  # in the order in which they are tried on a process
+FOLDERS = ("vllm", "sglang", "rtp_llm", "trtllm", "lmdeploy", "torchrun")  # in the order in which they are tried on a process

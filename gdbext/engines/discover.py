@@ -72,6 +72,7 @@ def survey(
     if trees and not _are_an_engines(search, trees):
         return [], search.partial, len(table)
     search.by_libraries()
+    search.by_environment()
     _gather(search)
     families.mark(search.ranks, table, runtime_of)
     found: list[Rank] = []
@@ -112,6 +113,7 @@ def _are_an_engines(search: Search, trees: list[set[int]]) -> bool:
     if not all(trees) or any(tree & search.ranks.keys() for tree in trees):
         return True
     search.by_libraries(set().union(*trees))
+    search.by_environment(set().union(*trees))
     return any(tree & search.ranks.keys() for tree in trees)
 
 

@@ -90,6 +90,11 @@ def families(ranks: dict[int, Rank]) -> list[list[Rank]]:
         find(rank.pid)
         if rank.parent is not None:
             top[find(rank.pid)] = find(rank.parent.pid)
+    jobs: dict[tuple[str, str], int] = {}
+    for rank in ranks.values():
+        place = SPECS[rank.engine].meets_at(rank.process)
+        if place:
+            top[find(rank.pid)] = find(jobs.setdefault((rank.engine, place), rank.pid))
     lost: dict[Any, int] = {}
     for rank in sorted(ranks.values(), key=lambda r: r.pid):
         if rank.parent is None and (rank.orphan or rank.zombie):

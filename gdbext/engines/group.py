@@ -54,6 +54,10 @@ class Engine:
             raise NotFoundError(f"no process {label} in this engine; it has {', '.join(self.labels()) or 'none'}")
         return found[0]
 
+    def only(self, ranks: Iterable[Rank]) -> Engine:
+        """The same engine with some of its processes."""
+        return Engine(ranks, self._open)
+
     def of_pid(self, pid: int) -> Rank | None:
         """Its process with that pid, or None."""
         return next((r for r in self.ranks if r.pid == pid), None)

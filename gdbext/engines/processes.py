@@ -23,7 +23,9 @@ class ProcessRef:
 
     @classmethod
     def of_rank(cls, rank: Rank) -> ProcessRef:
-        """The process of an engine."""
+        """The process of an engine; of a job that serves nobody, a process as any other, with its label."""
+        if not rank.serves:
+            return cls(rank.pid, rank.label)
         return cls(rank.pid, rank.label, rank=rank, instance=rank.family)
 
     @property

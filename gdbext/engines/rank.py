@@ -50,6 +50,7 @@ class Rank:
         self.prefix, self.unconfirmed, self.name = match.prefix, match.unconfirmed, match.name
         self.rank_source = self.origin = source  # `origin` stays when memory is read
         self.label_ranks: dict[str, int] = dict(match.ranks)  # the ranks in its label
+        self.serves = True  # its engine answers requests
         self.marks: list[str] = []
         self.notes: list[str] = []
         self.index: int | None = None

@@ -23,8 +23,11 @@ from .listeners import of_process, rows
 from .rank import Rank
 
 KINDS = (  # (router, pattern of the program's or module's name)
-    ("vllm-router", r"vllm[-_]router(\.launch_router)?"),
-    ("sglang-router", r"sglang[-_]router(\.launch_router)?|smg|sgl-model-gateway|sglang\.srt\.disaggregation\.mini_lb"),
+    ("vllm-router", r"vllm[-_]router(\.launch_router)?|vllm::router"),
+    (
+        "sglang-router",
+        r"sglang[-_]router(\.launch_router)?|sglang::router|smg|sgl-model-gateway|sglang\.srt\.disaggregation\.mini_lb",
+    ),
     ("dynamo", r"dynamo\.frontend|dynamo-run|dynamo\.router"),
     ("llm-d", r"epp|llm-d-inference-scheduler|llm-d-routing-sidecar"),
     ("lmcache", r"lmcache_server|lmcache\.server|lmcache\.v1\.multiprocess\.server|lmcache_controller"),
@@ -48,22 +51,40 @@ def kind_of(process: Process) -> str:
 def of_table(table: ProcTable, ranks: Sequence[Rank]) -> list[dict[str, Any]]:
     """`[{router, pid, user, ports, connections: {instance: how many}}]` of the routers on this machine. Sockets that may not be
     read are left out: `ports` is then None."""
-    known = {rank.pid for rank in ranks}
-    served = {port: r.instance.name for r in ranks if r.instance is not None for port in r.instance.ports.values()}
+    served = _served(ranks)
     found: list[dict[str, Any]] = []
+    for process, kind in _among(table, ranks):
+        row = {"router": kind or "python", "pid": process.pid, "user": process.user, **_sockets(process.pid, served)}
+        if process.program() is not None and row["ports"]:
+            row["knows"] = _objects(process.pid, served)
+        if kind in METRICS and row["ports"]:
+            row["said"] = router_metrics.ask(process.pid, row["ports"], served)
+        if kind or row["ports"]:
+            found.append(row)
+    return found
+
+
+def pids_of(table: ProcTable, ranks: Sequence[Rank]) -> list[int]:
+    """The pids of the routers on this machine that are Pythons; no memory is read."""
+    found = [(process, kind) for process, kind in _among(table, ranks) if process.is_python]
+    return [process.pid for process, kind in found if kind or of_process(process.pid)]
+
+
+def _served(ranks: Sequence[Rank]) -> dict[int, str]:
+    """{port: the instance that serves there}"""
+    return {port: r.instance.name for r in ranks if r.instance is not None for port in r.instance.ports.values()}
+
+
+def _among(table: ProcTable, ranks: Sequence[Rank]) -> list[tuple[Process, str]]:
+    """(a process that may be a router, its kind), '' of a Python that is given the address of an instance."""
+    known, served = {rank.pid for rank in ranks}, _served(ranks)
+    found: list[tuple[Process, str]] = []
     for process in table.processes.values():
         if process.pid in known or process.state in ("Z", "X") or len(found) >= MOST:
             continue
         kind, program = kind_of(process), process.program()
-        toy = bool(served) and not kind and program is not None and bool(candidates(program[2], served))
-        if kind or toy:
-            row = {"router": kind or "python", "pid": process.pid, "user": process.user, **_sockets(process.pid, served)}
-            if program is not None and row["ports"]:
-                row["knows"] = _objects(process.pid, served)
-            if kind in METRICS and row["ports"]:
-                row["said"] = router_metrics.ask(process.pid, row["ports"], served)
-            if kind or row["ports"]:
-                found.append(row)
+        if kind or served and program is not None and candidates(program[2], served):
+            found.append((process, kind))
     return found
 
 

@@ -60,6 +60,7 @@ class Search:
     def add(self, process: Process, spec: EngineSpec, match: Match, source: str) -> Rank:
         """Takes a process in as a `Rank` of that engine."""
         rank = Rank(process, spec.name, match, source)
+        rank.serves = spec.serves
         self.ranks[process.pid] = rank
         return rank
 
@@ -200,6 +201,30 @@ class Search:
             )
             rank.from_libraries = True
             rank.note(f"known by the {spec.display} libraries it has loaded")
+
+    def by_environment(self, among: set[int] | None = None) -> None:
+        """Adds large Pythons whose environment makes them a rank of a job, without those that such a one has started."""
+        found: dict[int, tuple[Process, EngineSpec, Match]] = {}
+        for process in self.table:
+            if among is not None and process.pid not in among or process.pid in self.ranks or process.rss < LARGE:
+                continue
+            if process.state in "ZX" or not process.is_python or process.pid == os.getpid():
+                continue
+            matches = [(spec, match) for spec in ENGINES for match in [spec.match_environ(process)] if match is not None]
+            if matches:
+                found[process.pid] = (process, *matches[0])
+        for process, spec, match in found.values():
+            if not any(above in found or above in self.ranks for above in self._above(process)):
+                self.add(process, spec, match, "environ")
+
+    def _above(self, process: Process) -> list[int]:
+        """The pids of those that have started it, directly or not."""
+        pids: list[int] = []
+        parent = self.table.parent(process)
+        while parent is not None and not is_init(parent) and parent.pid not in pids:
+            pids.append(parent.pid)
+            parent = self.table.parent(parent)
+        return pids
 
     # ---- memory ----------------------------------------------------------------------------------------------------------
     def by_memory(self) -> None:

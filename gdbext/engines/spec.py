@@ -92,6 +92,7 @@ class EngineSpec:
     name: str = ""  # in answers: "vllm"
     display: str = ""  # for people: "vLLM"
     packages: tuple[str, ...] = ()  # Python packages; a process that has imported one is the engine's
+    serves: bool = True  # it answers requests; the processes of a job that serves none are judged as any others
     unproven: bool = False  # what is known of it was never tried on the engine itself; each answer that names it says so
 
     # ---- which processes are its ----
@@ -141,6 +142,14 @@ class EngineSpec:
     def match_argv(self, kind: str, text: str, arguments: list[str]) -> Match | None:
         """`Match` for a Python that runs `kind` ("module", "code", "script") `text` with `arguments`, or None."""
         return None
+
+    def match_environ(self, process: Process) -> Match | None:
+        """`Match` for a large Python of which nothing else speaks, by its environment and libraries, or None."""
+        return None
+
+    def meets_at(self, process: Process) -> str:
+        """What the environment of all processes of one job says alike, and of no other job; '' where it says nothing."""
+        return ""
 
     def match_child(self, parent: Rank, process: Process) -> Match | None:
         """`Match` for a Python child (spawned or forked, without title) of the Rank `parent`, or None."""

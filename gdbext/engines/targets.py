@@ -8,11 +8,14 @@ from typing import Any, Callable
 
 from ..access import proc
 from ..access.base import Target
+from ..bundle import paths
 from ..errors import NotFoundError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .processes import ProcessRef
+
+MOST_ARCHIVES = 8  # that are kept open
 
 
 class Targets:
@@ -47,7 +50,9 @@ class Targets:
         if known is None or known[0] != identity:
             if known is not None and isinstance(key, int):
                 known[1].close()  # of a process that had this pid before
+            self._opened.pop(key, None)
             known = self._opened[key] = identity, self._open(key)
+            self._forget()
         target = known[1]
         target.label = one.label or target.label
         if not target.is_stopped:
@@ -57,6 +62,12 @@ class Targets:
     def running(self) -> list[Target]:
         """The Targets of running processes."""
         return [target for _, target in self._opened.values() if not target.is_stopped]
+
+    def _forget(self) -> None:
+        """Lets those in archives go that are not among the last few: each archive keeps what it unpacked."""
+        archives = [getattr(one, "archive", None) for _, one in self._opened.values()]
+        few = list(dict.fromkeys(id(one) for one in reversed(archives) if one is not None))[:MOST_ARCHIVES]
+        self._opened = {key: known for (key, known), one in zip(self._opened.items(), archives) if one is None or id(one) in few}
 
     @staticmethod
     def _open(key: int | str) -> Target:
@@ -68,14 +79,20 @@ class Targets:
             from ..access import snapshot
             from .search import label_of_title
 
-            opened = core = snapshot.CoreFileTarget(key)
+            file, word = paths.split(key)
+            inside = None
+            if paths.is_bundle(file):
+                from ..bundle.format import open_bundle  # only here: archives load much
+
+                inside = open_bundle(file)
+            opened = core = snapshot.CoreFileTarget(key) if inside is None else inside.core(word)
             core.label = core.label or label_of_title(core.title)
         return opened
 
 
 def _file_identity(path: str) -> Any:
     try:
-        found = os.stat(path)
+        found = os.stat(paths.split(path)[0])
     except OSError:
         return None  # the error of opening it says why
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -10,6 +10,7 @@ from typing import Callable, Sequence
 from .. import log
 from ..access.procfs import read_proc, status_field
 from ..access.proctable import ProcTable
+from ..bundle import paths
 from ..errors import GdbextError, NotFoundError
 from .processes import ProcessRef
 from .rank import Rank, label_parts
@@ -45,13 +46,16 @@ def resolve(what: str, ranks: Sequence[Rank]) -> list[ProcessRef]:
     * an engine (`vllm`): all of its processes
     * an instance by its role, port or engine id (`decode`, `:8100`), which may precede a label (`decode:TP0`)
     * an actor or task of Ray by its title (`ray::Trainer`): all processes that have it, whatever they run now
-    * the path of a file, which has a slash
+    * the path of a file, which has a slash; of a bundle all processes in it, with `/LABEL` after it one
     """
     what = what.strip()
     if not what:
         raise GdbextError("name a process: an index or label of llm-ranks, a pid, a core file (./FILE), or all")
     if is_path(what):
         path = os.path.expanduser(what)
+        file, word = paths.split(path)
+        if paths.is_bundle(file):
+            return _inside(file, word)
         if not os.path.exists(path):
             raise NotFoundError(f"{what}: there is no such file")
         return [ProcessRef(core=path)]
@@ -61,6 +65,15 @@ def resolve(what: str, ranks: Sequence[Rank]) -> list[ProcessRef]:
         if os.path.isfile(what):
             raise NotFoundError(f"{e}; is the file of that name meant? ./{what}") from None
         raise
+
+
+def _inside(file: str, word: str) -> list[ProcessRef]:
+    """The processes in a bundle that a word names, all with ''; the bundle itself, for its verdict, where it has no memory."""
+    from ..bundle.format import open_bundle  # only here: archives load much
+
+    bundle = open_bundle(file)
+    found = [ProcessRef(label=one.own_label, core=bundle.path_of(one)) for one in bundle.named(word) if one.file]
+    return found or [ProcessRef(core=file)]
 
 
 def is_path(what: str) -> bool:

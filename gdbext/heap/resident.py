@@ -34,12 +34,12 @@ _HEAD = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ (\S+) (\d+) *(.*)")
 
 
 class Piece:
-    """One mapping: `start`, `end`, `perms`, `path`, and its resident bytes, `rss`."""
+    """One mapping: `start`, `end`, `perms`, `path`, its resident bytes, `rss`, and those of them in huge pages, `huge`."""
 
-    __slots__ = ("start", "end", "perms", "path", "rss")
+    __slots__ = ("start", "end", "perms", "path", "rss", "huge")
 
     def __init__(self, start: int, end: int, perms: str, path: str) -> None:
-        self.start, self.end, self.perms, self.path, self.rss = start, end, perms, path, 0
+        self.start, self.end, self.perms, self.path, self.rss, self.huge = start, end, perms, path, 0, 0
 
 
 def pieces(pid: int) -> list[Piece]:
@@ -51,6 +51,8 @@ def pieces(pid: int) -> list[Piece]:
             found.append(Piece(int(head[1], 16), int(head[2], 16), head[3], head[6]))
         elif line.startswith("Rss:") and found:
             found[-1].rss = int(line.split()[1]) * KIB
+        elif line.startswith("AnonHugePages:") and found:
+            found[-1].huge = int(line.split()[1]) * KIB
     return found
 
 

@@ -19,6 +19,7 @@ from ..errors import FaultError, GdbextError, NotFoundError
 from . import signatures
 from .catalogue import entry_at as catalogue_entry
 from .stripped_code import code_of
+from .watched import LAUNCHES
 
 if TYPE_CHECKING:
     from ..access.base import Target
@@ -391,13 +392,11 @@ def decode_call(target: Target, name: str, registers: Registers, vector: Callabl
 
 
 # ---- the launch of a stopped thread ----------------------------------------------------------------------------------------
-# (pid, address) -> launch function, of those that llm-break watches; a symbol does not always name them
-watched: dict[tuple[int | None, int], str] = {}
 
 
 def entry_at(target: Target, pc: int) -> str:
     """The launch function whose first instruction `pc` is, '' for none."""
-    known = watched.get((getattr(target, "pid", None), pc))
+    known = LAUNCHES.get((getattr(target, "pid", None), pc))
     if known is not None:
         return known
     module = target.module_at(pc)

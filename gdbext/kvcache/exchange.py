@@ -18,7 +18,7 @@ TEXT = 1000  # characters of a name or reason
 COUNTS = ("preemptions", "prompt_tokens", "computed_tokens", "output_tokens", "row", "private")
 CODEC = Codec(
     (Cache, Group, Pool, Request, Row, Table, Worker),
-    {
+    sent={
         Cache: ("engine", "version", "mid_update", "groups", "pools", "requests"),
         Group: ("id", "kind", "block_size", "pool"),
         Pool: ("name", "size", "count", "block_size", "reserved", "free_ids", "cached_ids"),

@@ -7,17 +7,21 @@ Source: proc(5): of a process, cutime and cstime are the times of the descendant
 from __future__ import annotations
 
 import os
+import struct
+import time
 from dataclasses import dataclass, field
-from typing import Collection, Iterable
+from typing import Callable, Collection, Iterable
 
 from .. import log
 from ..access.proc import ProcTarget
+from ..access.procfs import read_stat, state_of, task_ids, uptime
 from ..access.proctable import ProcTable
 from ..errors import GdbextError
 from . import system_calls
-from .clocks import askers, clocks, descendants
-from .window import SOON, STILL
+from .clocks import askers, clocks, descendants, how_ended
+from .window import RUNS, SOON, STILL
 
+MAX_CHILDREN, SEVERAL = 64, 2  # children of a process that are looked at; that have failed, one after the other
 MAX_READ = 256  # processes whose threads are read
 
 
@@ -29,7 +33,8 @@ class Outsider:
     * `changed`: one of them began or ended, or a thread of it went to sleep of itself
     * `wants`: one is ready to run, or in a short wait of the kernel (state D)
     * `sleeps`: seconds of the shortest sleep in which one of them is, 0: none sleeps
-    * `stopped`: [(pid, program)] of those that are stopped
+    * `stopped`: [(pid, program)] of those that are stopped, without what somebody at a terminal has put aside
+    * `lived`: seconds of CPU a second of those that were there all the time; None: as `ran`
     """
 
     pid: int
@@ -39,10 +44,18 @@ class Outsider:
     wants: bool = False
     sleeps: float = 0.0
     stopped: list[tuple[int, str]] = field(default_factory=list)
+    lived: float | None = None
 
     @property
     def name(self) -> str:
         return f"process {self.pid}" + (f" ({self.program})" if self.program else "")
+
+    @property
+    def computes(self) -> bool:
+        """Whether those that were there all the time used a CPU for longer than a program does that only asks now and then; on a
+        full machine, as long as they had one."""
+        lived = self.ran if self.lived is None else self.lived
+        return not self.stopped and (lived > RUNS / 3 or lived > STILL and self.wants)
 
     @property
     def at_work(self) -> str:
@@ -61,7 +74,7 @@ class Families:
     that ask belong to no family."""
 
     def __init__(self, table: ProcTable, sampled: Iterable[int]) -> None:
-        self.sampled, self.first = set(sampled), table
+        self.sampled, self.first, self.began = set(sampled), table, time.monotonic()
         self._asking: tuple[ProcTable | None, set[int]] = (None, set())  # of the table that was looked at last
         below = dict.fromkeys(pid for one in self.sampled for pid in self.below(table, one) if pid not in self.sampled)
         self.turns = {pid: _turns(pid) for pid in list(below)[:MAX_READ]}
@@ -103,11 +116,15 @@ class Families:
 
     def ran(self, table: ProcTable, pid: int) -> float:
         """Seconds of CPU that a process and its descendants used since the beginning, also those that have come and gone."""
+        return self._used(table, pid)[0]
+
+    def _used(self, table: ProcTable, pid: int) -> tuple[float, float]:
+        """(`ran`, that of those that were there at the beginning and are there still)"""
         before = _spent(self.first, [pid, *self.below(self.first, pid)])
         now = _spent(table, [pid, *self.below(table, pid)])
         both = sum(now[one][0] - before[one][0] for one in now.keys() & before.keys())
         whole = sum(map(sum, now.values())) - sum(map(sum, before.values())) if pid in before else sum(map(sum, now.values()))
-        return max(both, whole, 0.0)
+        return max(both, whole, 0.0), both
 
     def _outsider(self, table: ProcTable, pid: int, family: Collection[int], ends: dict[int, _Member]) -> Outsider:
         known = [ends[one] for one in family if one in ends]
@@ -115,14 +132,17 @@ class Families:
         fed = [one for one in family if one not in own]
         then = {pid, *self.below(self.first, pid)} if pid in self.first.processes else set()
         others = (then ^ own) - self.sampled
+        feeders = sum(_spent_between(self.first, table, fed))
+        ran, lived = self._used(table, pid)
         return Outsider(
             pid,
             table.processes[pid].comm,
-            self.ran(table, pid) + sum(_spent_between(self.first, table, fed)),
+            ran + feeders,
             bool(others) or any(one.woke for one in known),
             any(one.wants for one in known),
             min((one.sleeps for one in known if one.sleeps), default=0.0),
-            [(one.pid, one.program) for one in known if one.stopped],
+            [(one.pid, one.program) for one in known if one.stopped and not aside(one.pid)],
+            (lived + feeders) / max(time.monotonic() - self.began, 1.0),
         )
 
 
@@ -139,6 +159,14 @@ class _Member:
         self.sleeps = _sleep(pid) if not self.stopped else 0.0
 
 
+def aside(pid: int) -> bool:
+    """Whether a process is a job in the background of a terminal: who has stopped it there goes on with it there."""
+    with log.passing_over(GdbextError):
+        stat = read_stat(pid)
+        return stat.terminal != 0 and stat.foreground != stat.group
+    return False
+
+
 def _alive(table: ProcTable, pid: int) -> bool:
     return pid in table.processes and table.processes[pid].state not in ("Z", "X")
 
@@ -151,11 +179,10 @@ def _turns(pid: int) -> dict[int, int]:
 def _sleep(pid: int) -> float:
     """The seconds of the sleep in which a process's main thread is, 0 where it is in none."""
     try:
-        call = system_calls.read(ProcTarget(pid), [pid]).get(pid)
-    except (GdbextError, OSError) as e:
+        return system_calls.sleep_of(ProcTarget(pid))
+    except (GdbextError, OSError, ValueError, struct.error) as e:
         log.passed_over(e)
         return 0.0
-    return call.seconds if call is not None and call.name == "nanosleep" else 0.0
 
 
 def _pipe(pid: int, descriptor: int) -> str:
@@ -178,3 +205,41 @@ def _spent(table: ProcTable, pids: Iterable[int]) -> dict[int, tuple[float, floa
     """{pid: (seconds of CPU of its own, of the descendants that it has waited for)}"""
     found = [table.processes[pid] for pid in pids if pid in table.processes]
     return {one.pid: (one.cpu, one.reaped) for one in found}
+
+
+class Births:
+    """The children of a process that begin and end while it is looked at: workers that fail at once and are started again."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.known: set[int] = set()
+        self.born: dict[int, tuple[float, int | None]] = {}  # {pid: (its age when it was seen last, how it ended)}
+
+    def look(self, first: bool = False) -> None:
+        """Takes a sample."""
+        with log.passing_over(GdbextError):  # a child belongs to the thread that has forked it
+            tids = task_ids(self.pid)[:MAX_CHILDREN]
+            pids = [pid for tid in tids for pid in system_calls.children_of(self.pid, tid)]
+            self._look(pids[:MAX_CHILDREN], first)
+
+    def _look(self, pids: Collection[int], first: bool) -> None:
+        self.known.update(pids if first else ())
+        for pid in pids:
+            if pid in self.known:
+                continue
+            with log.passing_over(GdbextError):
+                stat = read_stat(pid)
+                age = uptime() - stat.started / os.sysconf("SC_CLK_TCK")
+                self.born[pid] = age, stat.exit_status if stat.state == "Z" else self.born.get(pid, (0.0, None))[1]
+
+    def failed(self, statuses: Callable[[], Collection[int]]) -> str:
+        """In words, that one after the other failed; '' where they did not. `statuses()`: as its memory has them, of those that
+        it has asked about."""
+        gone = {pid: one for pid, one in self.born.items() if one[1] is not None or state_of(pid) in ("", "Z", "X")}
+        codes = {status for _, status in gone.values() if status is not None}
+        codes = codes or set(statuses() if len(gone) >= SEVERAL else ())
+        if len(gone) < SEVERAL or not codes or 0 in codes:
+            return ""
+        age, how = max(age for age, _ in gone.values()), " or ".join(sorted({how_ended(code) for code in codes}))
+        many = f"{len(gone)} came and went meanwhile, {how}, {age:.2f} s old at most"
+        return f"children of it end at once and are started again: {many}"

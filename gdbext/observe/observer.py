@@ -9,7 +9,7 @@ from .. import log
 from ..access.proc import process_clock
 from ..cpython.frames import PyFrame
 from ..cpython.runtime import PyThread, Runtime
-from ..errors import GdbextError
+from ..errors import FaultError, GdbextError
 from . import effects, gil_samples, system_calls
 from .clocks import Clock, clock_of, clocks
 from .loop import Collector, rounds
@@ -41,12 +41,17 @@ def stack_of(rt: Runtime, thread: PyThread) -> tuple[FrameKey, ...]:
 
 def thread_sample(rt: Runtime, thread: PyThread, depth: int | None = None) -> ThreadSample:
     """One sample of a thread, now. `depth`: how many of its innermost frames count. It has no clock where the process is stopped,
-    or is a core."""
+    or is a core, and no stack where a core lacks a part of it."""
     target = rt.target
     live = target.is_live and not target.is_stopped and target.pid and thread.tid
-    return ThreadSample(
-        thread.tid, clock_of(target.pid, thread.tid) if live and target.pid else None, stack_of(rt, thread)[:depth]
-    )
+    try:
+        stack = stack_of(rt, thread)[:depth]
+    except FaultError as e:
+        if target.is_live:
+            raise
+        log.passed_over(e)
+        stack = None
+    return ThreadSample(thread.tid, clock_of(target.pid, thread.tid) if live and target.pid else None, stack)
 
 
 class Observer(Collector):

@@ -7,14 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any, Sequence
 
 from .. import log
+from ..cpython.bytecode import stored_around
 from ..cpython.frames import CO_FAST_CELL, CO_FAST_FREE
-from ..errors import GdbextError
+from ..errors import FaultError, GdbextError
+
+MOST_NAMES = 32  # of a loop in module code
 
 
 @dataclass(frozen=True)
 class FrameKey:
     """One frame at one moment: the `words` of its variables, and `numbers`: ((index, value) of each int among them). `numbers`
-    count only for `advanced`: a copy of a process may lack objects that the other samples have."""
+    count only for `advanced`: a copy of a process may lack objects that the other samples have. Where it lacks `words` there is
+    no key (`FaultError`)."""
 
     code: int
     lasti: int
@@ -60,11 +64,15 @@ def _differ(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) ->
 
 def _variables(frame: Any) -> tuple[bytes, tuple[tuple[int, int], ...]]:
     """The words of its variables, and those that are ints. Variables in cells are left out of the ints: other code changes them
-    too."""
+    too. Those of module code are the names to which the loop gives values in which it stands."""
     rt, variables = frame.rt, frame.code.variables[:256]
+    if not variables:
+        return _names(frame)
     L, t = rt.layout, rt.target
     at = frame.address + (L["frameobj.f_localsplus"] if "frameobj.f_localsplus" in L else L["iframe.localsplus"])
     words = bytes(t.read_partial(at, 8 * len(variables)))
+    if len(words) < 8 * len(variables) and t.is_stopped:
+        raise FaultError(at, 8 * len(variables), "not in the copy")
     numbers = []
     for i, ((_, kind), (word,)) in enumerate(zip(variables, struct.iter_unpack("<Q", words[: len(words) // 8 * 8]))):
         value = rt.object(rt.dialect.untag(word)) if word and not kind & (CO_FAST_CELL | CO_FAST_FREE) else None
@@ -74,4 +82,26 @@ def _variables(frame: Any) -> tuple[bytes, tuple[tuple[int, int], ...]]:
         except GdbextError as e:  # it changes while it is read, or is no object yet
             log.passed_over(e)
             continue
+    return words, tuple(numbers)
+
+
+def _names(frame: Any) -> tuple[bytes, tuple[tuple[int, int], ...]]:
+    """As `_variables`, of a frame that has none."""
+    words, numbers, names, stands = b"", [], [], frame.rt.target.is_stopped
+    try:
+        names = stored_around(frame.code, frame.raw.lasti)[:MOST_NAMES]
+    except GdbextError as e:
+        if stands:
+            raise
+        log.passed_over(e)
+    for i, name in enumerate(names):
+        try:
+            value = frame.globals().item(name)
+            words += name.encode() + struct.pack("<Q", value.address)
+            if value.type_name == "int":
+                numbers.append((i, value.integer()))
+        except GdbextError as e:
+            if stands and isinstance(e, FaultError):
+                raise  # a copy that lacks a name is no sample in which the name has gone
+            log.passed_over(e)  # it has no value yet, or changes while it is read
     return words, tuple(numbers)

@@ -13,6 +13,7 @@ import socket
 import stat
 import struct
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping
 
@@ -44,14 +45,20 @@ _ONE_FILE = ("read", "write", "recv", "accept", "connect", "flock", "fcntl")
 _OTHERS_END = ("read", "recv", "accept", "wait", "flock", "fcntl")
 MAX_FILES = 4096
 HOLDERS_SECONDS = 10.0
+MASTERS = -(1 << 24)  # less the number of a terminal: who has made it
+_TERMINAL = re.compile(r"/dev/(?:pts/(\d+)|tty|console)")
 TIMER_ABSTIME = 1  # include/uapi/linux/time.h
 P_PID, P_PIDFD = 1, 3  # of waitid(2)
 ESTABLISHED = "01"
 MAPPED = "0000000000000000FFFF0000"  # before an address of IPv4, ::ffff:0:0/96
 LOOPBACK = re.compile("[0-9A-F]{6}7F:|0{24}01000000:")
 PENDING = ", not accepted yet"  # of a connection whose other end is still in its listener's queue
+FULL = ", whose listener's queue is full" + PENDING
+CONNECTS = "02"  # TCP_SYN_SENT
 LISTEN = "0A"  # TCP_LISTEN, include/net/tcp_states.h
 ACCEPTS = 0x10000  # __SO_ACCEPTCON in /proc/net/unix
+_COME = ("anon_inode:[signalfd]", "anon_inode:inotify", "anon_inode:[inotify]")
+FRESH = 0.004  # seconds: less than between two looks of verdict/shortages.py at what is to be gone at the second
 EPHEMERAL = 32768  # the first port that a kernel chooses by itself: ip(7), ip_local_port_range
 
 
@@ -64,10 +71,12 @@ class Source:
       the connection to this machine), "client" (this process opened it), "unix" (the other end is not known)
     * `text`: for people
     * `inode`
-    * `peers`: inodes of the other ends; of a "pty" -1 - the terminal's number; of a "child" its pid
+    * `peers`: inodes of the other ends; of a "pty" -1 - the terminal's number, of a "terminal" `MASTERS` - it; of a "child" its
+      pid
     * `unread`: unread bytes of a TCP connection; of a listener, TCP's or a Unix socket's, connections that were not accepted
     * `tcp`: it is a TCP socket
     * `far`: HOST:PORT of a TCP connection's other end
+    * `comes`: it comes from outside: a timer that is set, signals, changes of files
     * `closing`: the other side has closed it, which counts as an unread byte
     """
 
@@ -79,6 +88,7 @@ class Source:
     tcp: bool = False
     closing: bool = False
     far: str = ""
+    comes: bool = False
 
     @property
     def pending(self) -> bool:
@@ -119,8 +129,6 @@ class Files:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._sockets: dict[int, Source] | None = None
-        self._unix_peers: dict[int, int] = {}
-        self._unix_pending: dict[int, int] = {}
 
     def source(self, descriptor: int) -> Source:
         """The file behind a descriptor, for a thread that waits for it."""
@@ -135,25 +143,32 @@ class Files:
             inode = int(found.group(2))
             return self._socket(inode)
         if link.endswith("/ptmx") and link.startswith("/dev/"):
-            number = self._noted(descriptor, "tty-index")
+            number = _noted(self.pid, descriptor, "tty-index")
             return Source("pty", f"the terminal /dev/pts/{number}", peers=[-1 - number] if number >= 0 else [])
-        if link.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
-            return Source("terminal", link)
+        terminal = _TERMINAL.match(link)
+        if terminal:
+            return Source("terminal", link, peers=[MASTERS - int(terminal[1])] if terminal[1] else [])
         if link == "anon_inode:[pidfd]":
-            child = self._noted(descriptor, "Pid")
+            child = _noted(self.pid, descriptor, "Pid")
             return Source("child", f"the end of process {child}", peers=[child] if child > 0 else [])
         if link.startswith("anon_inode:"):
-            return Source("event", link)
+            timer = link == "anon_inode:[timerfd]" and re.search(
+                r"^it_value: \((?!0, 0\))", _text(self.pid, f"fdinfo/{descriptor}"), re.M
+            )
+            return Source("event", link, comes=bool(timer) or link in _COME)
         if link.startswith("/dev/null"):
             return Source("file", link)
         status = file_status(f"/proc/{self.pid}/fd/{descriptor}")
         kind = "pipe" if status is not None and stat.S_ISFIFO(status[0]) else "file"
         return Source(kind, link, status[2] if status is not None else 0)
 
-    def _noted(self, descriptor: int, name: str) -> int:
-        """A number of /proc/PID/fdinfo/FD, -1 where it is not there."""
-        found = re.search(rf"^{name}:\s*(-?\d+)", _text(self.pid, f"fdinfo/{descriptor}"), re.M)
-        return int(found.group(1)) if found else -1
+    def full_listener(self, address: bytes) -> Source | None:
+        """The listener at an AF_UNIX address (unix(7), struct sockaddr_un) whose queue is full: connect() waits for no other
+        reason."""
+        name = os.fsdecode(address[2:3].replace(b"\0", b"@") + address[3:].rstrip(b"\0"))
+        sockets = parse_unix(read_or_empty(self.pid, "net/unix"))
+        rows = [row for row in sockets if row.name == name and row.flags & ACCEPTS]
+        return Source("client", f"its connection to {name}{FULL}", rows[0].inode, [rows[0].inode]) if rows else None
 
     def watched_by(self, epoll: int) -> list[Source]:
         """The files that an epoll file watches."""
@@ -171,57 +186,76 @@ class Files:
 
     def _socket(self, inode: int) -> Source:
         if self._sockets is None:
-            self._sockets = {}
-            self._unix_peers, self._unix_pending = unix_ends()
-            for name in ("tcp", "tcp6"):
-                self._read_tcp(name)
-            for name in ("udp", "udp6"):
-                self._read_udp(name)
-            self._read_unix()
+            self._sockets = sockets(self.pid, inode)
         return self._sockets.get(inode, Source("other", f"socket:[{inode}]", inode))
 
-    def _read_tcp(self, name: str) -> None:
-        assert self._sockets is not None
-        rows = _inet(self.pid, name)
-        listening = {row.port: row.inode for row in rows if row.state == LISTEN}
-        by_ends = {(row.local, row.remote): row.inode for row in rows}
-        for row in rows:
-            if row.state == LISTEN:
-                kind, text = "listener", f"connections to port {row.port}"
-            elif row.port in listening:
-                kind, text = "served", f"a client's connection to port {row.port}"
-            else:
-                kind, text = "client", f"its connection to port {row.remote_port}"
-            peers = [by_ends.get((row.remote, row.local), 0)]
-            if kind == "client" and by_ends.get((row.remote, row.local)) == 0 and row.remote_port in listening:
-                text, peers = text + PENDING, [listening[row.remote_port]]
-            self._sockets[row.inode] = Source(
-                kind, text, row.inode, peers, row.unread, True, row.state not in (LISTEN, ESTABLISHED), _address(row.remote)
-            )
 
-    def _read_udp(self, name: str) -> None:
-        """Adds UDP sockets. At a port that a program chose, any process may send datagrams: a listener. At a port that the kernel
-        chose, an answer may be due: no listener. A connected one gets them from one other socket."""
-        assert self._sockets is not None
-        rows = _inet(self.pid, name)
-        for row in rows:
-            others = [other.inode for other in rows if row.remote_port and other.local == row.remote]
-            if others:
-                self._sockets[row.inode] = Source("client", f"datagrams of port {row.remote_port}", row.inode, others)
-            elif not row.remote_port and 0 < row.port < EPHEMERAL:
-                self._sockets[row.inode] = Source("listener", f"datagrams to port {row.port}", row.inode)
+_seen: dict[str, tuple[float, dict[int, Source]]] = {}  # {network namespace: (when, its sockets)}
 
-    def _read_unix(self) -> None:
-        assert self._sockets is not None
-        for row in parse_unix(read_or_empty(self.pid, "net/unix")):
-            listener = row.flags & ACCEPTS
-            kind = "listener" if listener else "served" if row.name else "unix"
-            text = f"connections to {row.name}" if listener else f"a Unix socket {row.name}".strip()
-            peer = self._unix_peers.get(row.inode, 0)
-            if row.inode in self._unix_pending:
-                text, peer = text + PENDING, self._unix_pending[row.inode]
-            queued = sum(at == row.inode for at in self._unix_pending.values()) if listener else 0
-            self._sockets[row.inode] = Source(kind, text, row.inode, [peer] if peer else [], queued)
+
+def sockets(pid: int, inode: int = 0) -> dict[int, Source]:
+    """{inode: what a thread waits for there} of the sockets in a process's network namespace. Processes that are looked at one
+    after the other share one reading for `FRESH` seconds, where it has the socket `inode`: the kernel goes through all of its
+    hash table for each."""
+    space = ""
+    with log.passing_over(OSError):
+        space = os.readlink(f"/proc/{pid}/ns/net")
+    when, found = _seen.get(space, (-FRESH, {}))
+    if not space or inode not in found or time.monotonic() - when >= FRESH:
+        found = {}
+        peers, pending = unix_ends()
+        for name in ("tcp", "tcp6"):
+            _read_tcp(pid, name, found)
+        for name in ("udp", "udp6"):
+            _read_udp(pid, name, found)
+        _read_unix(pid, found, peers, pending)
+        _seen[space] = time.monotonic(), found
+    return found
+
+
+def _read_tcp(pid: int, name: str, found: dict[int, Source]) -> None:
+    rows = _inet(pid, name)
+    listening = {row.port: row.inode for row in rows if row.state == LISTEN}
+    by_ends = {(row.local, row.remote): row.inode for row in rows}
+    for row in rows:
+        if row.state == LISTEN:
+            kind, text = "listener", f"connections to port {row.port}"
+        elif row.port in listening:
+            kind, text = "served", f"a client's connection to port {row.port}"
+        else:
+            kind, text = "client", f"its connection to port {row.remote_port}"
+        peers = [by_ends.get((row.remote, row.local), 0)]
+        if row.state == CONNECTS and row.remote_port in listening:  # its listener's queue is full, or it would be connected
+            text, peers = text + FULL, [listening[row.remote_port]]
+        if kind == "client" and by_ends.get((row.remote, row.local)) == 0 and row.remote_port in listening:
+            text, peers = text + PENDING, [listening[row.remote_port]]
+        found[row.inode] = Source(
+            kind, text, row.inode, peers, row.unread, True, row.state not in (LISTEN, ESTABLISHED), _address(row.remote)
+        )
+
+
+def _read_udp(pid: int, name: str, found: dict[int, Source]) -> None:
+    """Adds UDP sockets. At a port that a program chose, any process may send datagrams: a listener. At a port that the kernel
+    chose, an answer may be due: no listener. A connected one gets them from one other socket."""
+    rows = _inet(pid, name)
+    for row in rows:
+        others = [other.inode for other in rows if row.remote_port and other.local == row.remote]
+        if others:
+            found[row.inode] = Source("client", f"datagrams of port {row.remote_port}", row.inode, others)
+        elif not row.remote_port and 0 < row.port < EPHEMERAL:
+            found[row.inode] = Source("listener", f"datagrams to port {row.port}", row.inode)
+
+
+def _read_unix(pid: int, found: dict[int, Source], peers: dict[int, int], pending: dict[int, int]) -> None:
+    queued = Counter(pending.values())
+    for row in parse_unix(read_or_empty(pid, "net/unix")):
+        listener = row.flags & ACCEPTS
+        kind = "listener" if listener else "served" if row.name else "unix"
+        text = f"connections to {row.name}" if listener else f"a Unix socket {row.name}".strip()
+        peer = peers.get(row.inode, 0)
+        if row.inode in pending:
+            text, peer = text + PENDING, pending[row.inode]
+        found[row.inode] = Source(kind, text, row.inode, [peer] if peer else [], queued[row.inode] if listener else 0)
 
 
 def _address(words: str) -> str:
@@ -321,32 +355,63 @@ def _unix_ends(message: bytes, peers: dict[int, int], pending: dict[int, int]) -
         at += (size + 3) & ~3
 
 
+def _noted(pid: int, descriptor: int, name: str) -> int:
+    """A number of /proc/PID/fdinfo/FD, -1 where it is not there."""
+    found = re.search(rf"^{name}:\s*(-?\d+)", _text(pid, f"fdinfo/{descriptor}"), re.M)
+    return int(found.group(1)) if found else -1
+
+
 def _text(pid: int, name: str) -> str:
     return read_or_empty(pid, name).decode("utf-8", "replace")
 
 
 def read(target: Target, tids: Iterable[int]) -> dict[int, Call]:
     """{tid: its system call} of the threads of a running process that are in a call known here."""
-    pid, numbers = target.pid, _NUMBERS.get(target.arch, {})
+    pid = target.pid
     found: dict[int, Call] = {}
     if pid is None:
         return found
     files = Files(pid)
     for tid in tids:
         try:
-            call = read_syscall(pid, tid)
-            if call is None or call.number < 0:
-                continue  # it runs
-            number = call.number
-            if number == RESTART.get(target.arch):
-                number = _restarted(pid, tid, target.arch)
-            name = numbers.get(number)
-            if name is not None:
-                found[tid] = _call(target, files, name, number, list(call.arguments))
+            entered = _entered(target, pid, tid)
+            if entered is not None:
+                name, number, words = entered
+                found[tid] = _call(target, files, name, number, words)
         except (GdbextError, ValueError, struct.error) as e:
             log.passed_over(e)
             continue  # its call has ended, or the thread has
     return found
+
+
+def time_limit_of(target: Target, tid: int) -> tuple[float, bool]:
+    """(seconds of the sleep, poll or select that a thread of a running process is in, 0.0: of none; whether they are of the whole
+    of it, not what is left)."""
+    call = read(target, [tid]).get(tid)
+    raw = read_syscall(target.pid or tid, tid) if call is not None and call.seconds else None
+    if call is None or raw is None:
+        return 0.0, True
+    left = call.name == "nanosleep" and raw.number in (230, 115) and raw.arguments[1] & TIMER_ABSTIME
+    return call.seconds, not left
+
+
+def _entered(target: Target, pid: int, tid: int) -> tuple[str, int, list[int]] | None:
+    """(name, number, arguments) of the call known here that a thread is in."""
+    call = read_syscall(pid, tid)
+    if call is None or call.number < 0:
+        return None  # it runs
+    number = _restarted(pid, tid, target.arch) if call.number == RESTART.get(target.arch) else call.number
+    name = _NUMBERS.get(target.arch, {}).get(number)
+    return (name, number, list(call.arguments)) if name is not None else None
+
+
+def sleep_of(target: Target) -> float:
+    """The seconds of the sleep that a running process's main thread is in, 0 where it is in none. Files are not looked at."""
+    pid = target.pid or 0
+    entered = _entered(target, pid, pid)
+    name, number, words = entered or ("", 0, [])
+    alone = name == "nanosleep" or name == "poll" and not words[1] or name == "select" and not _selected(target, words)
+    return _call(target, Files(pid), name, number, words).seconds if alone else 0.0
 
 
 def waits_for_others(pid: int, arch: str) -> bool:
@@ -373,6 +438,8 @@ def _call(target: Target, files: Files, name: str, number: int, words: list[int]
     call = Call(name)
     if name in _ONE_FILE:
         call.sources = [files.source(words[0] & 0xFFFFFFFF)]
+        if name == "connect" and call.sources[0].kind == "unix" and not call.sources[0].peers:
+            call.sources = [files.full_listener(target.read(words[1], min(words[2], 110))) or call.sources[0]]
     elif name == "futex":
         call.futex, call.limited = words[0], bool(words[3])
         mapping = target.mapping_at(call.futex)
@@ -456,7 +523,12 @@ def _awaited(target: Target, files: Files, words: list[int], waitid: bool) -> li
     if kind & 0xFFFFFFFF == P_PID and 0 < number < 1 << 31:
         here = target.pid_here(number)
         return [here] if here else []
-    return [int(n) for n in _text(files.pid, f"task/{files.pid}/children").split()]
+    return children_of(files.pid, files.pid)
+
+
+def children_of(pid: int, tid: int) -> list[int]:
+    """The children of one thread, the youngest last."""
+    return [int(n) for n in _text(pid, f"task/{tid}/children").split()]
 
 
 def holders_of(
@@ -468,12 +540,15 @@ def holders_of(
     wanted = dict(names or {})
     for inode in inodes:
         links = [f"{kind}:[{inode}]" for kind in kinds] if inode > 0 else [f"/dev/pts/{-1 - inode}"]
+        links = [f"ptmx {MASTERS - inode}"] if inode <= MASTERS else links
         wanted.update(dict.fromkeys(links if inode else (), inode))
     found: dict[int, list[tuple[int, bool]]] = {}
     if not wanted:
         return found
     try:
         for pid, fd, link in all_descriptors():
+            if link.endswith("/ptmx") and link.startswith("/dev/"):
+                link = f"ptmx {_noted(pid, fd, 'tty-index')}"
             if link in wanted:
                 flags = re.search(r"flags:\s+([0-7]+)", _text(pid, f"fdinfo/{fd}"))
                 writes = flags is not None and int(flags.group(1), 8) & os.O_ACCMODE != os.O_RDONLY

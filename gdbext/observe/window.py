@@ -50,6 +50,7 @@ class ThreadWindow:
     kernel: str = ""  # the function of the kernel that it is in at the last one, in state D
     for_good: bool = False  # when its sleep ends, its code only sleeps again
     poll: Poll | None = None  # its loop at the last sample, where that only asks
+    tries: Any = None  # the edge of a loop that tries again (`stacks.tries`)
 
     @property
     def asks(self) -> Poll | None:
@@ -125,6 +126,12 @@ class ThreadWindow:
         if not call.seconds or self.woke > seconds / call.seconds + 1 or len({stack[0].code for stack in whole}) != 1:
             return False
         return most_added(whole[0], whole[-1]) <= self.woke + 1
+
+    @property
+    def alters(self) -> bool:
+        """Whether it runs and changes objects that it can reach, which need be no variables of its frames."""
+        known = [one.state for one in self.effects if one.state is not None]
+        return any(state != known[0] for state in known)
 
     @property
     def futile(self) -> bool:

@@ -47,6 +47,12 @@ class Primitive:
     * `within`: only a thread or task of its own process ends its waits
     * `lock`: it has owners; `held`: the task in its `with` has it
     * `once`: what it gives is given once; `does`: one word for its waiters
+    * `tasks`: tasks of an event loop wait at it
+    * `owner`: the attribute that is its owner, a task
+    * `permits`: the attributes that lead to what it has lent: the borrowers themselves, or what they have at hand;
+      `permit`: (class of what it lends, the attribute of that which leads back to it)
+    * `waiters`: the attributes that lead to the futures of its waiters, where no frame of it shows them
+    * `name`: the attribute by which objects of several processes are one and the same lock, which a server keeps
     * `made`: an example, from which tests make programs; `needs`: the module that is to be imported for it
     """
 
@@ -64,13 +70,24 @@ class Primitive:
     held: bool = False
     once: bool = False
     does: str = "event"
+    tasks: bool = False
+    owner: str = ""
+    permits: str = ""
+    permit: tuple[str, str] = ("", "")
+    waiters: str = ""
+    name: str = ""
     made: str = ""
     needs: str = ""
 
     @property
     def is_async(self) -> bool:
-        """Whether asyncio tasks wait at it."""
-        return self.kind.startswith("asyncio.") or "/asyncio/" in self.file
+        """Whether tasks wait at it."""
+        return self.tasks or self.kind.startswith("asyncio.") or "/asyncio/" in self.file
+
+    @property
+    def lends(self) -> bool:
+        """Whether it has a number of permits or connections, which it lends."""
+        return bool(self.owner or self.permits or self.permit[0])
 
     def way_of(self, path: str, function: str) -> Way | None:
         """The way in which a frame of `function` in the file at `path` waits; None where it does not wait."""
@@ -106,9 +123,29 @@ class Pool(NamedTuple):
     * `works`: functions in which workers take and do their work, resting while there is none
     * `serves`: functions of the threads that hand work out and take results in
     * `manages`: its workers are processes, and a thread in `run` has `pending_work_items` and `processes`
+    * `runs`: its workers are threads, and this function of a job runs it; the job's `future` is that attribute, the workers take
+      jobs from their variable `queue`
     """
 
     file: str
     works: tuple[str, ...]
     serves: tuple[str, ...] = ()
     manages: bool = False
+    runs: str = ""
+    queue: str = ""
+    future: str = ""
+
+
+class Taking(NamedTuple):
+    """A call that takes what must be free, or fails: code tries it again and again.
+
+    * `names`: of the call and its arguments, all of which the code has
+    * `how`: what it finds in its way: "made", a file that is there; "locked", a file that is locked; "database", one of SQLite's
+    * `error`: (class of its exception, errno or a part of the message), where the exception says it
+    * `mode`: what one of the code's constants begins with
+    """
+
+    how: str
+    names: tuple[str, ...]
+    error: tuple[str, int | str] = ("", 0)
+    mode: str = ""

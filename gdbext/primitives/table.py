@@ -7,9 +7,10 @@ loky/process_executor.py 3.7.
 
 from __future__ import annotations
 
+import errno
 from typing import Iterable
 
-from .model import Guard, Native, Pool, Primitive, Way
+from .model import Guard, Native, Pool, Primitive, Taking, Way
 
 _GETS = {"empty": "not", "qsize": "count", "get_nowait": "nowait", "get": "block"}
 _PUTS = {"full": "not", "put_nowait": "nowait", "put": "block1"}
@@ -109,7 +110,82 @@ ROWS: tuple[Primitive, ...] = (
               Way("get_connection", "items", ("release", "reset", "disconnect"), {}, "a connection of",
                   call="get_connection()", give="pool.put_nowait(None)", first="pool.get_nowait()"),),
               {"items": "pool.queue", "bound": "max_connections"}, "{items} of {bound} are free", built=True, does="queue",
+              permits="_connections",
               made="redis.BlockingConnectionPool(max_connections=1, timeout=None)", needs="redis"),
+    Primitive("Lock", ("redis.lock.Lock",), "/redis/lock.py", (Way("acquire"),), name="name", within=False, lock=True),
+    Primitive("Lock", ("redis.asyncio.lock.Lock",), "/redis/asyncio/lock.py", (Way("acquire"),), name="name", within=False,
+              lock=True, tasks=True),
+    Primitive("Limiter", ("anyio._backends._asyncio.CapacityLimiter",), "/anyio/_backends/_asyncio.py", (
+              Way("acquire_on_behalf_of", want="a token of"),), {"bound": "_total_tokens"}, lock=True, built=True, tasks=True,
+              permits="_borrowers"),
+    Primitive("Limiter", ("anyio._backends._asyncio.Lock",), "/anyio/_backends/_asyncio.py", (Way("acquire"),), lock=True,
+              tasks=True, owner="_owner_task"),
+    Primitive("Semaphore", ("anyio._backends._asyncio.Semaphore",), "/anyio/_backends/_asyncio.py", (Way("acquire"),),
+              {"value": "_value"}, "value {_value}", lock=True, held=True, tasks=True),
+    Primitive("Limiter", ("httpcore.AsyncConnectionPool",), "/httpcore/_async/connection_pool.py", (
+              Way("handle_async_request", want="a connection of", also=("wait_for_connection",)),),
+              {"bound": "_max_connections"}, lock=True, built=True, tasks=True,
+              permit=("httpcore._async.connection_pool.PoolByteStream", "_pool")),
+    Primitive("Limiter", ("httpcore.ConnectionPool",), "/httpcore/_sync/connection_pool.py", (
+              Way("handle_request", want="a connection of", also=("wait_for_connection",)),), {"bound": "_max_connections"},
+              lock=True, built=True, permit=("httpcore._sync.connection_pool.PoolByteStream", "_pool")),
+    Primitive("Limiter", ("aiohttp.connector.BaseConnector",), "/aiohttp/connector.py", (
+              Way("_wait_for_available_connection", want="a connection of"),), {"bound": "_limit"}, lock=True, tasks=True,
+              permit=("aiohttp.connector.Connection", "_connector")),
+    Primitive("Channel", ("anyio.streams.memory.MemoryObjectReceiveStream",), "/anyio/streams/memory.py", (
+              Way("receive", want="an item of", ends=("send", "send_nowait")),), object="_state", built=True, tasks=True,
+              once=True),
+    Primitive("Channel", ("anyio.streams.memory.MemoryObjectSendStream",), "/anyio/streams/memory.py", (
+              Way("send", want="room in", ends=("receive", "receive_nowait")),), object="_state", built=True, tasks=True,
+              once=True),
+    # tornado, whose waiters await a bare future
+    Primitive("Lock", ("tornado.locks.Lock",), "/tornado/locks.py", (Way("acquire"),), lock=True, held=True, tasks=True,
+              waiters="_block._waiters"),
+    Primitive("Semaphore", ("tornado.locks.Semaphore",), "/tornado/locks.py", (Way("acquire"),), {"value": "_value"},
+              "value {_value}", lock=True, held=True, tasks=True, waiters="_waiters"),
+    Primitive("Condition", ("tornado.locks.Condition",), "/tornado/locks.py", (Way("wait", "", _NOTIFIES),), tasks=True,
+              waiters="_waiters"),
+    Primitive("Event", ("tornado.locks.Event",), "/tornado/locks.py", (Way("wait", "set", ("set",)),), {"set": "_value"},
+              tasks=True, waiters="_waiters"),
+    Primitive("Queue", ("tornado.queues.Queue",), "/tornado/queues.py", (
+              Way("get", "items", ("put", "put_nowait"), {}, "an item of"),), {"items": "_queue", "bound": "_maxsize"},
+              does="queue", tasks=True, waiters="_getters"),
+    # trio; names of its classes as it shows them and as it defines them
+    Primitive("Event", ("trio.Event", "trio._sync.Event"), "/trio/_sync.py", (Way("wait", "set", ("set",)),), {"set": "_flag"},
+              tasks=True),
+    Primitive("Condition", ("trio.Condition", "trio._sync.Condition"), "/trio/_sync.py", (Way("wait", "", _NOTIFIES),),
+              tasks=True),
+    Primitive("Semaphore", ("trio.Semaphore", "trio._sync.Semaphore"), "/trio/_sync.py", (Way("acquire", "value"),),
+              {"value": "_value"}, "value {_value}", lock=True, held=True, tasks=True),
+    Primitive("Limiter", ("trio._sync._LockImpl",), "/trio/_sync.py", (Way("acquire"),), lock=True, tasks=True, owner="_owner"),
+    Primitive("Limiter", ("trio.CapacityLimiter", "trio._sync.CapacityLimiter"), "/trio/_sync.py", (
+              Way("acquire_on_behalf_of", want="a token of"),), {"bound": "_total_tokens"}, lock=True, tasks=True,
+              permits="_borrowers"),
+    Primitive("Channel", ("trio.MemoryReceiveChannel", "trio._channel.MemoryReceiveChannel"), "/trio/_channel.py", (
+              Way("receive", want="an item of", ends=("send", "send_nowait")),), object="_state", tasks=True,
+              once=True),
+    Primitive("Channel", ("trio.MemorySendChannel", "trio._channel.MemorySendChannel"), "/trio/_channel.py", (
+              Way("send", want="room in", ends=("receive", "receive_nowait")),), object="_state", tasks=True,
+              once=True),
+    Primitive("Queue", ("sqlalchemy.util.queue.Queue",), "/sqlalchemy/util/queue.py", _QUEUE[:2],
+              {"items": "queue", "bound": "maxsize"}, once=True, does="queue"),
+    Primitive("Limiter", ("sqlalchemy.pool.impl.QueuePool",), "/sqlalchemy/pool/impl.py", (
+              Way("_do_get", want="a connection of"),), {"bound": "_pool.maxsize+_max_overflow"}, lock=True, built=True,
+              permit=("sqlalchemy.pool.base._ConnectionFairy", "_pool")),
+    Primitive("Limiter", ("psycopg_pool.pool.ConnectionPool",), "/psycopg_pool/pool.py", (
+              Way("getconn", want="a connection of", also=("wait", "_getconn_with_check_loop", "_getconn_unchecked")),),
+              {"bound": "_max_size"}, lock=True, built=True, permit=("psycopg.BaseConnection", "_pool")),
+    Primitive("Limiter", ("asyncpg.pool.Pool",), "/asyncpg/pool.py", (
+              Way("_acquire_impl", want="a connection of", also=("_acquire",)),), {"bound": "_maxsize"}, lock=True,
+              built=True, tasks=True, permit=("asyncpg.pool.PoolConnectionHolder", "_pool")),
+    # Twisted, whose coroutines and generators wait for a Deferred
+    Primitive("Lock", ("twisted.internet.defer.DeferredLock",), "/twisted/internet/defer.py", (Way("acquire"),), lock=True,
+              held=True, tasks=True, waiters="waiting"),
+    Primitive("Semaphore", ("twisted.internet.defer.DeferredSemaphore",), "/twisted/internet/defer.py", (Way("acquire"),),
+              {"value": "tokens"}, "value {tokens}", lock=True, held=True, tasks=True, waiters="waiting"),
+    Primitive("Queue", ("twisted.internet.defer.DeferredQueue",), "/twisted/internet/defer.py", (
+              Way("get", "items", ("put",), {}, "an item of"),), {"items": "pending", "bound": "size"}, does="queue", tasks=True,
+              waiters="waiting"),
     Primitive("Queue", ("janus._SyncQueueProxy",), "/janus/__init__.py", _PROXY, {"items": "_queue", "bound": "_maxsize"},
               object="_parent", built=True, once=True, does="queue", made="janus.Queue(1).sync_q", needs="janus"),
     Primitive("asyncio.Queue", ("janus._AsyncQueueProxy",), "/janus/__init__.py", _ASYNC_QUEUE,
@@ -128,8 +204,22 @@ NATIVE = (
     Native(r"(__)?mq_(timed)?(receive|send)", "native", "a POSIX message queue", _OPEN),
 )
 
+# Source: open(2), mkdir(2), link(2), symlink(2), flock(2), fcntl(2); SQLite's SQLITE_BUSY and SQLITE_LOCKED
+_EXISTS, _BUSY = ("FileExistsError", errno.EEXIST), ("BlockingIOError", errno.EAGAIN)
+TAKINGS = (
+    Taking("made", ("O_EXCL",), _EXISTS),
+    Taking("made", ("mkdir",), _EXISTS),
+    Taking("made", ("link",), _EXISTS),
+    Taking("made", ("symlink",), _EXISTS),
+    Taking("made", ("open",), _EXISTS, "x"),
+    Taking("locked", ("flock", "LOCK_NB"), _BUSY),
+    Taking("locked", ("lockf", "LOCK_NB"), _BUSY),
+    Taking("database", ("execute",), ("sqlite3.OperationalError", "locked")),
+)
+BREAKS = ("kill", "pid_exists", "getmtime", "getctime", "st_mtime", "st_ctime", "psutil")  # code that may free what is old
+
 POOLS = (
-    Pool("/concurrent/futures/thread.py", ("_worker",)),
+    Pool("/concurrent/futures/thread.py", ("_worker",), runs="run", queue="work_queue", future="future"),
     Pool("/concurrent/futures/process.py", ("_process_worker",), ("run",), manages=True),
     Pool("/loky/process_executor.py", ("_process_worker",), ("run",), manages=True),
     Pool("/multiprocessing/pool.py", ("worker",), ("_handle_tasks", "_handle_results")),
@@ -154,12 +244,20 @@ RESTS = (*WAITS, "/socket.py", "/subprocess.py", "/concurrent/futures/_base.py",
 # Source: Lib/multiprocessing/queues.py, `with self._rlock`, `with self._wlock`: `get` receives with the lock taken
 TAKES = Guard("multiprocessing/queues.py", "_rlock", ("get",))
 GUARDS = (TAKES, Guard("multiprocessing/queues.py", "_wlock", ("put", "_feed")))
+EXECUTORS = {pool.file: pool for pool in POOLS if pool.runs}  # of threads
 PROCESSES = tuple(pool.file for pool in POOLS if pool.manages)
 # Files of libraries in which threads and tasks stand that wait, beside those of rows
 SHARED = "/multiprocessing/synchronize.py"
-_MORE = ("_bootstrap>", "/thread.py", "/logging/__init__.py", "/selectors.py", SHARED,
+_MORE = ("_bootstrap>", "/httpcore/_synchronization.py", "/thread.py", "/logging/__init__.py", "/selectors.py", SHARED,
          *(f"/multiprocessing/{name}.py" for name in ("connection", "popen_fork", "popen_forkserver")))  # fmt: skip
-_MORE_ASYNC = ("/asyncio/mixins.py", "/asyncio/tasks.py", "/asyncio/timeouts.py", "/asyncio/base_subprocess.py")
+_TRIO = ("_core/_traps", "_core/_parking_lot", "_core/_run", "_core/_io_epoll", "_timeouts", "_threads", "_socket", "_abc",
+         "_highlevel_generic", "_highlevel_socket", "_unix_pipes", "_subprocess", "_sync", "_channel")  # fmt: skip
+_MORE_ASYNC = (
+    *(f"/asyncio/{name}.py" for name in ("mixins", "tasks", "timeouts", "base_subprocess")),
+    *(f"/anyio/{name}.py" for name in ("_core/_synchronization", "_backends/_trio", "abc/_streams")),
+    *(f"/trio/{name}.py" for name in _TRIO),
+    "/httpcore/_synchronization.py",
+)
 LIBRARY = (*dict.fromkeys(row.file for row in ROWS if row.file and not row.is_async), *_MORE)
 ASYNCIO = (*dict.fromkeys(row.file for row in ROWS if row.file and row.is_async), *_MORE_ASYNC)
 LOOPS = tuple(row.file for row in ROWS if "path" in row.state)  # the file of these is asked for in a loop
@@ -169,6 +267,8 @@ WITHIN = tuple(dict.fromkeys(row.kind for row in ROWS if row.within))  # kinds w
 RINGS = tuple(name for row in ROWS if row.state.get("items") == "(ring)" for name in row.classes)  # queues of C code
 ONCE = tuple(dict.fromkeys(row.kind for row in ROWS if row.once))
 QUEUES = tuple(row.file for row in ROWS if row.state.get("items") == "queue")  # where `self.queue` is a deque
+LENDS = tuple(dict.fromkeys(row.kind for row in ROWS if row.lends))  # kinds of what has a number of permits or connections
+ASYNC_ENDS = frozenset(call for row in ROWS if row.is_async for way in row.ways for call in way.ends)
 DOES = {row.kind: row.does for row in ROWS}
 _BY_CLASS = {name: row for row in ROWS for name in row.classes}
 

@@ -33,6 +33,29 @@ def cut(line: str, columns: int) -> str:
     return _split(line, max(0, columns - 3), 0)[0] + "..."[:columns]
 
 
+def shortened(text: str, columns: int) -> str:
+    """A text in at most so many columns, 0: all of it; what is left out is in its middle, "..." stands for it. `text`: as of
+    `cut`."""
+    if columns <= 3 or columns_of(text) <= columns:
+        return cut(text, columns)
+    parts = COLOUR.split(text)
+    size = sum(map(len, parts[::2]))
+    if columns_of(text) != size:  # wide characters
+        return cut(text, columns)
+    begin = (columns - 3) * 2 // 5
+    end, at, mark = size - (columns - 3 - begin), 0, "..."
+    found: list[str] = []
+    for i, part in enumerate(parts):
+        if i % 2:
+            found.append(part)
+            continue
+        here = mark if begin <= at + len(part) else ""
+        mark = "" if here else mark
+        found.append(part[: max(0, begin - at)] + here + part[max(0, end - at) :])
+        at += len(part)
+    return "".join(found)
+
+
 def fold(line: str, columns: int) -> list[str]:
     """A line as lines of at most so many columns (at least 2), broken at spaces where there are some. `line`: as `cut` has it."""
     found, columns = [], max(2, columns)
@@ -40,6 +63,25 @@ def fold(line: str, columns: int) -> list[str]:
         head, line = _split(line, columns, columns // 2)
         found.append(head.rstrip())
     return [*found, line]
+
+
+def fitted(text: str, columns: int) -> str:
+    """A help text of at most so many columns: paragraphs are filled anew, an indented line goes on as deep as what it says
+    begins."""
+    import itertools  # only where help is shown
+    import textwrap
+
+    lines: list[str] = []
+    for paragraph, group in itertools.groupby(text.split("\n"), lambda line: bool(re.match(r"[^ \n]", line))):
+        for line in [" ".join(group)] if paragraph else group:
+            indent = len(_TABLE.match(line)[0])  # type: ignore[index]
+            indent = min(indent if indent < len(line) else 0, columns // 2)
+            fill = textwrap.TextWrapper(columns, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False)
+            lines += fill.wrap(line) or [""]
+    return "\n".join(lines)
+
+
+_TABLE = re.compile(r" *(?:\S+(?: \S+)*  +)?")  # what stands before the text of a line
 
 
 def wrapped(text: str, columns: int) -> str:

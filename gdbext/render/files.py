@@ -14,7 +14,6 @@ from typing import IO, Any, Callable, Iterator
 from .. import package
 from ..errors import GdbextError
 
-MAX_TAKEN = 1000
 KINDS = {
     stat.S_IFLNK: "a symbolic link, which is not followed",
     stat.S_IFDIR: "a folder",
@@ -186,7 +185,7 @@ def own_folder(path: str, option: str, make: bool = False) -> str:
 
 
 def check_parent(parent: str, option: str) -> None:
-    """Raises the `GdbextError` that `new_folder` would, before there is anything to write."""
+    """Raises the `GdbextError` that `folder_for` would, before there is anything to write."""
     path = os.path.realpath(os.path.expanduser(parent))
     try:
         _refuse_others(path, option)
@@ -206,24 +205,18 @@ def _refuse_others(parent: str, option: str) -> None:
         raise GdbextError(f"{option} {parent}: what is written could be exchanged: {why}: name another folder")
 
 
-def new_folder(parent: str, name: str, option: str) -> str:
-    """Makes a folder `name` (`name`-2, ... where that is taken) in `parent`, which is made where it is missing. Only this user
-    can enter it. -> its path
+def folder_for(path: str, option: str) -> str:
+    """A folder to write files of new names into, made for this user alone where it is missing. -> its path
 
-    A folder that exists already is never used: another user may have made it. `GdbextError` where the folder cannot be made, or
-    where others could exchange it: `parent` is another user's, or all users may rename in it. `option` names it in errors."""
-    parent = os.path.realpath(os.path.expanduser(parent))
+    `GdbextError` where it cannot be made, or where others could exchange the files: it is another user's, or all users may rename
+    in it. `option` names it in errors."""
+    path = os.path.realpath(os.path.expanduser(path))
     try:
-        os.makedirs(parent, mode=0o700, exist_ok=True)
-        _refuse_others(parent, option)
-        for number in range(1, MAX_TAKEN):
-            path = os.path.join(parent, name if number == 1 else f"{name}-{number}")
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(path, 0o700)
-                return path
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        _refuse_others(path, option)
     except OSError as e:
-        raise GdbextError(f"{option} {parent}: {e.strerror}: name another folder") from None
-    raise GdbextError(f"{option} {parent}: {name} and {MAX_TAKEN} names like it are taken: name another folder")
+        raise GdbextError(f"{option} {path}: {e.strerror}: name another folder") from None
+    return path
 
 
 @contextlib.contextmanager

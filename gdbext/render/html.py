@@ -36,7 +36,9 @@ def text(value: object) -> str:
 
 
 def table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
-    """Rows of plain text, without the columns that are empty in every row; columns of numbers are flush right."""
+    """Rows of plain text, None an empty cell, without the columns that are empty in every row; columns of numbers are flush
+    right."""
+    rows = [["" if cell is None else cell for cell in row] for row in rows]
     columns = [column for column in zip(head, *rows) if any(str(cell) for cell in column[1:])]
     right = [all(_NUMBER.fullmatch(str(cell)) for cell in column[1:]) for column in columns]
     lines = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from .columns import LINK, LINK_END, fold
+from .columns import LINK, LINK_END, fold, shortened
 from .columns import columns_of as visible_length
 
 TYPE_CHECKING = False
@@ -57,6 +57,11 @@ def one_line(text: str, limit: int = MAX_LINE) -> str:
 def beneath(text: str, indent: str = "  ") -> str:
     """Foreign text of several lines below a heading: escaped, and each line indented, so that none looks like ours."""
     return "\n".join(indent + escape(line, keep="\t") for line in text.split("\n"))
+
+
+def thread_text(tid: object, name: str = "") -> str:
+    """`thread 4242 (MainThread)`: as every sentence names a thread. `name`: escaped."""
+    return f"thread {tid} ({name})" if name else f"thread {tid}"
 
 
 def shorten(text: str, limit: int) -> str:
@@ -166,9 +171,11 @@ def table(
     style: Style = PLAIN,
     right: Container[str] = (),
     spare: Sequence[str] = (),
+    short: Container[str] = (),
 ) -> str:
     """Aligned columns. `rows`: lists of str as long as `head`; `right`: names of right-aligned columns; `spare`: names of
-    columns that a narrow terminal goes without, those that go first at the beginning.
+    columns that a narrow terminal goes without, those that go first at the beginning; `short`: names of columns whose cells
+    are cut in their middle rather than folded.
 
     Columns that are empty in every row are left out. The last column is never padded. A table that is wider than the terminal
     loses its spare columns, one after the other, and the line under it names them; then its widest columns of text are folded;
@@ -185,6 +192,9 @@ def table(
         end = [style.dim(part) for part in fold(f"(no room for: {', '.join(left)})", style.width)] if left else []
         folded = {i: w for i, w in kept.items() if w < widths[i]}
         used, widths = list(kept), kept
+        brief = {i: w for i, w in folded.items() if head[i] in short}
+        rows = [[shortened(cell, brief.get(i, 0)) for i, cell in enumerate(row)] for row in rows] if brief else rows
+        folded = {i: w for i, w in folded.items() if i not in brief}
         rows = [line for row in rows for line in _folded(row, folded)] if folded else rows
 
     def line(cells: Sequence[str], paint: Callable[[str], str] = lambda t: t) -> str:

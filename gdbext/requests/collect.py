@@ -193,6 +193,7 @@ def collect_files(targets: Sequence[Target]) -> list[Custody]:
             if one.parts:
                 look = one
                 break
+            look.notes += [note for note in one.notes if note not in look.notes]
         looks.setdefault(spec.name, []).append(look)
     if not looks:
         raise NotFoundError(

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 from .. import log
 from ..access.background import background_thread
@@ -15,14 +15,26 @@ from ..access.retry import retry_reading
 from ..cpython.runtime import open_runtime
 from ..engines import kv_view, shm_rings
 from ..engines.group import Engine
-from ..engines.sightings import IN_SCHEDULER, RUNNING, Look
+from ..engines.sightings import IN_SCHEDULER, RUNNING, STAGES, Look, Sighting
 from ..engines.spec import SCHEDULERS
 from ..errors import ContradictionError, GdbextError
 from .collect import looks_at
 from .join import marks
 
 READ = 0.5  # seconds for the blocks of one running scheduler
-SHARE = 20  # after blocks are read, they are not read again for so many times as long
+SHARE = 20  # of the blocks
+MOST_AGES = 32
+
+
+class Aged(NamedTuple):
+    """An open request: seconds since it came (None where the engine does not say) and without progress, who has it in which
+    state: the process that it has come farthest in."""
+
+    request: str
+    age: float | None
+    stood: float
+    at: str
+    state: str
 
 
 @dataclass
@@ -37,7 +49,11 @@ class Reading:
     * `oldest`: (request, seconds without progress) of the one that has not moved for the longest time
     * `partial`: why it is not complete
     * `counted`: {(pid, what): number}: the processes' own counters, such as steps, and for each ring in shared memory the number
-      of messages that its slowest reader has not read"""
+      of messages that its slowest reader has not read
+    * `whole`: every process was read; `moved`: since the last reading a scheduler has worked on a request
+    * `owed`: {request: its marks} of the open ones for which somebody waits, and which their user has not paused
+    * `tokens`, `preempted`: given out, and requests preempted, since the last reading
+    * `ages`: the `MOST_AGES` oldest of the open ones; [] where rings are not read either"""
 
     engine: str
     labels: list[str]
@@ -51,16 +67,27 @@ class Reading:
     oldest: tuple[str, float] | None = None
     partial: list[str] = field(default_factory=list)
     counted: dict[tuple[int, str], int] = field(default_factory=dict)
+    whole: bool = True
+    moved: bool = False
+    owed: dict[str, Any] = field(default_factory=dict)
+    tokens: int = 0
+    preempted: int = 0
+    ages: list[Aged] = field(default_factory=list)
 
 
 class EngineMeter:
-    """Reads one engine."""
+    """Reads one engine. `share`: after its blocks are read, they are not read again for so many times as long; `rings`: the rings
+    in shared memory too."""
 
-    def __init__(self, engine: Engine, clock: Callable[[], float] = time.monotonic) -> None:
-        self._engine, self._clock = engine, clock
+    def __init__(
+        self, engine: Engine, clock: Callable[[], float] = time.monotonic, share: float = SHARE, rings: bool = True
+    ) -> None:
+        self._engine, self._clock, self._share, self._with_rings = engine, clock, share, rings
         self._at: float | None = None
         self._tokens: dict[str, int] = {}  # of each request, at the reading before
         self._counters: dict[tuple[int, str], int] = {}
+        self._preempted: dict[str, int] = {}
+        self._served: dict[int, list[tuple[object, ...]]] = {}
         self._known: dict[str, tuple[Any, float]] = {}  # request: (its marks, since when)
         self._blocks: tuple[int | None, int | None] = (None, None)
         self._blocks_due = 0.0
@@ -78,9 +105,12 @@ class EngineMeter:
             found.waiting = sum(s.stage != RUNNING for s in seen_there if not s.ended)
         if self._at is not None and now > self._at:
             self._rates(found, tokens, counters, now - self._at)
+        self._moves(found, looks, counters)
         self._at, self._tokens, self._counters = now, tokens, counters
-        found.counted = {**counters, **self._rings()}
+        found.counted = {**counters, **(self._rings() if self._with_rings else {})}
         seen = marks(looks)
+        found.whole = not any(look.notes for look in looks)
+        found.owed = {name: seen[name] for name in _owed(looks) if name in seen}
         self._known = {
             name: self._known[name] if name in self._known and self._known[name][0] == mark else (mark, now)
             for name, mark in seen.items()
@@ -88,15 +118,37 @@ class EngineMeter:
         if self._known:
             name, (_, since) = min(self._known.items(), key=lambda item: item[1][1])
             found.oldest = name, now - since
+        if self._with_rings:
+            found.ages = self._ages(looks, found.owed, now)
         if now >= self._blocks_due:
             self._blocks = self._read_blocks(found.partial)
-            self._blocks_due = now + SHARE * (self._clock() - now)
+            self._blocks_due = now + self._share * (self._clock() - now)
         found.blocks, found.free = self._blocks
         return found
 
+    def _ages(self, looks: Sequence[Look], owed: dict[str, Any], now: float) -> list[Aged]:
+        ages: dict[str, float] = {}
+        last: dict[str, tuple[int, str, Sighting]] = {}
+        for look in looks:
+            for one in look.sightings:
+                name = one.request_id
+                if name not in owed or one.ended:
+                    continue
+                if one.age is not None:
+                    ages[name] = max(ages.get(name, 0.0), one.age)
+                place = STAGES.index(one.stage) if one.stage in STAGES else -1
+                if name not in last or place > last[name][0]:
+                    last[name] = place, look.label, one
+        found = [
+            Aged(name, ages.get(name), now - self._known[name][1] if name in self._known else 0.0, label, one.state)
+            for name, (_, label, one) in last.items()
+        ]
+        return sorted(found, key=lambda one: (-(one.age or 0.0), -one.stood))[:MOST_AGES]
+
     def _rates(self, found: Reading, tokens: dict[str, int], counters: dict[tuple[int, str], int], passed: float) -> None:
         grown = {name: n - self._tokens.get(name, 0) for name, n in tokens.items()}
-        found.tokens_per_second = sum(n for n in grown.values() if n > 0) / passed
+        found.tokens = sum(n for n in grown.values() if n > 0)
+        found.tokens_per_second = found.tokens / passed
         for key, value in counters.items():
             if key in self._counters:
                 found.steps[key[0]] = max(found.steps.get(key[0], 0.0), (value - self._counters[key]) / passed)
@@ -104,6 +156,24 @@ class EngineMeter:
         if fastest > 0:  # a counter that stands while answers grow counts something else
             found.steps = {pid: rate for pid, rate in found.steps.items() if rate > 0}
         found.step_rate = max(found.steps.values(), default=fastest)
+
+    def _moves(self, found: Reading, looks: list[Look], counters: dict[tuple[int, str], int]) -> None:
+        """What has moved since the last reading. A process that could not be read keeps what it had."""
+        served, preempted = dict(self._served), dict(self._preempted)
+        for look in looks:
+            inside = [s for s in look.sightings if s.stage in IN_SCHEDULER]
+            if look.parts:
+                served[look.pid] = sorted((s.request_id, s.stage == RUNNING, s.progress) for s in inside if not s.ended)
+            for s in inside:
+                count = s.request.preemptions if s.request is not None else None
+                if count is not None:
+                    found.preempted += max(0, count - preempted.get(s.request_id, count))
+                    preempted[s.request_id] = count
+        before = self._served
+        found.moved = any(before[pid] != now and _got_on(before[pid], now) for pid, now in served.items() if pid in before)
+        found.moved = found.moved or any(n > self._counters.get(key, n) for key, n in counters.items())
+        here = {s.request_id for look in looks for s in look.sightings}
+        self._served, self._preempted = served, {name: n for name, n in preempted.items() if name in here}
 
     def _rings(self) -> dict[tuple[int, str], int]:
         """The unread messages in the rings that the schedulers hold. Rings that cannot be read are left out."""
@@ -136,6 +206,20 @@ class EngineMeter:
                     blocks = (blocks or 0) + pool.size
                     free = (free or 0) + (pool.num_free if pool.num_free is not None else len(pool.free_ids or ()))
         return blocks, free
+
+
+def _owed(looks: list[Look]) -> dict[str, None]:
+    """The open requests for whose answer somebody waits and which their user has not paused."""
+    sightings = [s for look in looks for s in look.sightings]
+    not_owed = {s.request_id for s in sightings if s.paused or s.unowned}
+    return dict.fromkeys(s.request_id for s in sightings if not s.ended and s.request_id not in not_owed)
+
+
+def _got_on(before: list[tuple[Any, ...]], now: list[tuple[Any, ...]]) -> bool:
+    """Whether a scheduler did something with what it had: a request that has only come is no progress."""
+    known = {name: (runs, progress) for name, runs, progress in before}
+    left = known.keys() - {name for name, *_ in now}
+    return bool(left) or any(known[name] != (runs, progress) for name, runs, progress in now if name in known)
 
 
 class Beside:

@@ -44,10 +44,10 @@ def labels_of_attached(session: Session) -> dict[int, str]:
 def check_condition(condition: str, command: str, what: str = "condition") -> None:
     """Raises `UsageError` for a condition or another expression that cannot be parsed: now, not when a breakpoint is hit."""
     if condition:
-        import ast
+        from ..cpython.expressions import syntax_tree  # here: it takes long to load, and few conditions are given
 
         try:
-            ast.parse(condition.replace("$py", "py"), mode="eval")
+            syntax_tree(condition.replace("$py", "py"))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise UsageError(f"{command}: cannot parse the {what} {condition!r}") from None
 

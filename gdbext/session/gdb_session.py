@@ -224,7 +224,7 @@ def _run(command: type[Command], line: str) -> None:
     session.begin()
     try:
         args = command.parse(line)
-        answer = _on_nodes(command, args) if any(mark in line for mark in NODE_MARKS) else None
+        answer = _on_nodes(command, args) if any(mark in line.partition(" -- ")[0] for mark in NODE_MARKS) else None
         answer = answer or command().answer(session, args)
         text = session.written(command.name, args, answer)
     except (GdbextError, gdb.MemoryError) as e:
@@ -272,7 +272,7 @@ def complete(command: type[Command], text: str, word: str | None) -> Any:
     words = command().complete(session, text)
     takes_process = command.completion == "what" or command.takes_target and not command.operand
     if takes_process or text.rstrip().endswith("-on"):
-        words = list(words) + [r.label for r in session.ranks] + ["all"]
+        words = [*words, *session.process_words(), "all"]
     return [w for w in words if w.startswith(word)]
 
 

@@ -10,6 +10,7 @@ from typing import AbstractSet, Any, Callable, Sequence
 
 from .. import log
 from ..access.base import Target
+from ..access.proctable import ProcTable
 from ..cpython import adapters
 from ..cpython import runtime as runtimes
 from ..cpython.frames import PyFrame
@@ -48,6 +49,10 @@ def register_adapters() -> None:
 
 
 NEEDS_GDB = "this command works inside gdb: source gdbext/init.py there"
+
+
+def _chosen(one: ProcessRef) -> str:
+    return one.name if one.pid is not None else one.exact
 
 
 class Session:
@@ -93,11 +98,33 @@ class Session:
                 found[one] = None
         return list(found)
 
+    def process_words(self) -> list[str]:
+        """What completes a process: the labels and pids of engine processes, and the pids of all other Pythons."""
+        labels: list[str] = []
+        with log.passing_over(GdbextError):  # no engine runs here
+            labels = [one.name for one in self.resolve("all")]
+        return list(dict.fromkeys([*labels, *(str(one.pid) for one in ProcTable() if one.is_python)]))
+
+    def with_children(self, text: str) -> str:
+        """WHAT... and the pids of all Pythons below these processes, of any depth. `GdbextError` where nothing is named."""
+        words = text.replace(",", " ").split() or list(filter(None, [str(self.selected_pid() or "")]))
+        if not words:
+            raise GdbextError("-subprocesses: name the process whose children are meant")
+        table = ProcTable()
+        parents = [one.pid for one in self.resolve_each(words) if one.pid is not None]
+        known, left = set(parents), list(parents)
+        while left:
+            below = [child.pid for child in table.children.get(left.pop(), []) if child.pid not in known and not child.exits]
+            known.update(below)
+            left += below
+        more = [pid for pid in sorted(known - set(parents)) if table.processes[pid].is_python]
+        return " ".join([*words, *map(str, more)])
+
     def resolve_one(self, what: str) -> ProcessRef:
         """Resolves a WHAT that must name one process; `GdbextError` with the candidates where it names several."""
         found = self.resolve(what)
         if len(found) != 1:
-            raise GdbextError(f"{what} names {len(found)} processes: choose one of {', '.join(one.name for one in found)}")
+            raise GdbextError(f"{what} names {len(found)} processes: choose one of {', '.join(map(_chosen, found))}")
         return found[0]
 
     @staticmethod

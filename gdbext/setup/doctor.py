@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import subprocess
 import sys
 from typing import Any
 
-from .. import package, wheels
+from .. import __version__, package, wheels
 from ..access.permission import SYS_PTRACE
 from ..errors import GdbextError
 from ..render.text import Style
@@ -20,6 +21,13 @@ ADD_CAPABILITY = (
     "profile also needs --security-opt seccomp=unconfined)"
 )
 
+PACKAGES = {
+    "numpy": "heap, -stats",
+    "matplotlib": "-plot",
+    "pygments": "colours of source",
+    "mcp": "agents",
+    "clustershell": "sets of nodes",
+}
 LOADS = " loads gdbext"  # ends the name of the check that a gdb does
 
 
@@ -233,9 +241,29 @@ def check_layouts(known: dict[str, list[str]]) -> Check:
     return Check("layouts", "ok", said)
 
 
+def check_versions() -> list[Check]:
+    """The versions of everything but gdb: the pack, its Python, the system, and the packages that more answers need."""
+    from importlib import metadata
+
+    libc = " ".join(platform.libc_ver()).strip() or "an unknown libc"
+    here, lacking = [], []
+    for name, use in PACKAGES.items():
+        try:
+            here.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            lacking.append(f"{name} ({use})")
+    found = ", ".join(here) or "none of these"
+    return [
+        Check("gdbext", "ok", f"{__version__}, in {os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}"),
+        Check("python", "ok", f"{sys.executable}: Python {sys.version.split()[0]}"),
+        Check("system", "ok", f"Linux {os.uname().release}, {os.uname().machine}, {libc}"),
+        Check("packages", "info", found + (f"; not here: {', '.join(lacking)}" if lacking else "")),
+    ]
+
+
 def run(gdb: str | None = None) -> list[Check]:
     """Every check, in the order in which a user needs them; only those of the program `gdb` where it is given."""
-    checks = [Check("python", "ok", f"{sys.executable}: Python {sys.version.split()[0]}")]
+    checks = check_versions()
     paths = gdbs.find(gdb)
     found = None
     if not any("cuda" not in os.path.basename(p) for p in paths):

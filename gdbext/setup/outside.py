@@ -5,6 +5,8 @@ the last command only, and its output may carry warnings."""
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -22,9 +24,12 @@ OK, ERROR, PARTIAL = 0, 1, 3
 
 
 def line_of(command: type[Command], words: Sequence[str]) -> str:
-    """The shell's `words` as one gdb-style command line. Values of options are quoted where needed; the operand is left
-    as it is."""
+    """The shell's `words` as one gdb-style command line. Values of options are quoted where needed, and a program that it starts;
+    the operand is left as it is."""
     line, value_next = [], False
+    if command.starts and "--" in words:
+        at = list(words).index("--")
+        return " ".join([line_of(command, words[:at]), "--", shlex.join(words[at + 1 :])])
     for word in words:
         if value_next and (not word or " " in word or word[0] in "'\""):
             quote = next((q for q in "\"'" if q not in word), None)
@@ -38,6 +43,28 @@ def line_of(command: type[Command], words: Sequence[str]) -> str:
             value_next = len(found) == 1 and found[0].kind != "flag"
         line.append(word)
     return " ".join(line)
+
+
+def with_process(command: type[Command], words: Sequence[str]) -> list[str]:
+    """The words of a command, where a pid is the first word of its operand: with -on before it, if it reads one process, since
+    outside gdb no process is selected whose lines, frames or names such a number could mean; and behind the word that the command
+    wants first (`start|stop [WHAT]`)."""
+    later = not command.takes_target and "WHAT" in command.operand and command.operand.lstrip("[")[:4] != "WHAT"
+    try:
+        named = not (later or command.takes_target and command.operand) or later and command.completion == "file"
+        named = named or bool(getattr(command.parse(line_of(command, words)), "on", None))
+    except GdbextError as e:
+        log.passed_over(e)
+        named = True
+    value_next = False
+    for i, word in enumerate([] if named else words):
+        if not value_next and word.isascii() and word.isdecimal() and os.path.exists(f"/proc/{word}"):
+            return [*words[:i], *words[i + 1 :], word] if later else [*words[:i], "-on", *words[i:]]
+        if not value_next and not word.startswith("-"):
+            break
+        found = matching(word, command.all_options()) if not value_next and word.startswith("-") else []
+        value_next = len(found) == 1 and found[0].kind != "flag"
+    return list(words)
 
 
 def wants_json(command: type[Command], line: str) -> bool:
@@ -135,19 +162,23 @@ def in_gdb(name: str, line: str, gdb: str | None = None) -> tuple[int, str, str]
 def run(name: str, words: Sequence[str]) -> int:
     """One command of the table, printed. -> exit status."""
     command = table.load(name)
+    words = list(words)
+    own = words[: words.index("--")] if command.starts and "--" in words else words  # without a program's that it starts
     try:
         if command.copies:
             room.need(command.copies * room.LOOK, name)
-        if any(mark in word for word in words for mark in NODE_MARKS):
+        if any(mark in word for word in own for mark in NODE_MARKS):
             from ..session import nodes
 
-            planned = nodes.plan(words)
+            planned = nodes.plan(own)
+            if planned and own != words:
+                raise UsageError(f"{name}: a COMMAND is started on this machine alone")
             if planned:
                 return shown(*on_nodes(command, words, planned))
-        line = line_of(command, words)
+        line = line_of(command, with_process(command, words))
         status, out, err = in_gdb(name, line) if needs_gdb(command, line) else perform(command, line, Session())
     except GdbextError as e:
-        status, out, err = failure(name, e, any(w in ("-json", "--json") for w in words))
+        status, out, err = failure(name, e, any(w in ("-json", "--json") for w in own))
     shown(status, out, err)
     kept_symbols.keep(elf.opened())
     return status

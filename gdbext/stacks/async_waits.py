@@ -14,29 +14,32 @@ from typing import Any, Sequence
 
 from .. import log
 from ..access.retry import retry_reading
-from ..cpython import machine, poll_loops, poll_tasks
-from ..cpython import tasks as asyncio_tasks
+from ..cpython import machine, poll_loops, poll_tasks, schedulers
 from ..cpython.event_loops import EventLoop, event_loops
 from ..cpython.poll_loops import Poll
+from ..cpython.primitive_states import held, row_of
 from ..cpython.runtime import Runtime
 from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError
 from ..observe.stack_keys import stack_key
 from ..observe.system_calls import Call
-from ..primitives.table import ASYNCIO
-from . import polls, ray_actors
+from ..primitives.table import ASYNC_ENDS, ASYNCIO
+from . import greenlet_waits, polls, ray_actors, tries
 from .givers import Givers
 from .holders import Holders
 from .pools import Pools
-from .python_waits import edge_of, find, last_part, outer_place, path_of
+from .python_waits import Wait, edge_of, find, last_part, outer_place, path_of
 from .references import Reachable, References, references_of
 from .threads import ThreadView
 from .waits import Edge
 
 _SLEEPS = ("sleep", "__sleep0")
 RUNNABLE = ("ready", "running")
+CLOSED, IDLE = "its event loop is closed", "no thread runs its event loop"
 ASKED = "asked"  # the key of a task that one that only asks has made for its question
+NAMING = 4  # innermost frames that may have the object of a wait
 MAX_SIGNALS = 64
+MAX_WATCHED = 4096  # descriptors of a loop
 MAX_TASKS = 2000  # whose waits are read one by one
 MAX_TIMERS = 4096
 _ENGINE = "asyncio/base_events.py"  # a thread that runs a loop acts by its tasks
@@ -57,6 +60,7 @@ class TaskState:
     * `on`: nodes of tasks that must all end
     * `descriptor`: of the socket it reads from, -1 for none
     * `call`: that read as a system call
+    * `answers`: it has a client's connection at hand, to which it may owe an answer
     * `key`: changes when the task makes progress
     * `top`: its innermost frame outside asyncio's waits, as text
     * `seconds`: of a sleep
@@ -64,6 +68,7 @@ class TaskState:
     * `for_good`: when its sleep ends, its code only sleeps again
     * `future`: the address of the future that it waits for, of a pool's where a pool has the work
     * `poll`: its loop, where that only asks, over and over
+    * `stranded`: why its event loop does not run it, '' where it does
     """
 
     node: Any
@@ -76,6 +81,7 @@ class TaskState:
     kind: str = ""
     on: list[Any] = field(default_factory=list)
     descriptor: int = -1
+    answers: bool = False
     call: Call | None = None
     key: Any = None
     top: str = ""
@@ -85,6 +91,7 @@ class TaskState:
     for_good: bool = False
     poll: Poll | None = None
     future: int = 0
+    stranded: str = ""
 
     @property
     def serves(self) -> bool:
@@ -105,7 +112,10 @@ class LoopState:
     * `running`: the name of the task that is being stepped
     * `callback`: the function that runs, where no task is
     * `main`: the node of the task that the loop runs for
-    * `signalled`: the objects of whose methods its handlers of signals are
+    * `signalled`: {object that a handler of a signal tells: the signal}
+    * `told`: {descriptor that it watches: the objects that its callback tells}
+    * `calls`: {an object of `told`: the wait for that descriptor, as a system call}
+    * `untimed`: it has no timer, and wakes from time to time all the same
     """
 
     address: int
@@ -118,7 +128,10 @@ class LoopState:
     running: str = ""
     callback: str = ""
     main: Any = None
-    signalled: Sequence[int] = ()
+    signalled: dict[int, int] = field(default_factory=dict)
+    told: dict[int, list[int]] = field(default_factory=dict)
+    calls: dict[int, Call] = field(default_factory=dict)
+    untimed: bool = False
 
 
 @dataclass
@@ -141,9 +154,9 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
     old memory (a core), in which nothing is overdue."""
     found = AsyncState()
     try:
-        if not rt.has_module(("asyncio.tasks",)):
+        if not schedulers.used(rt):
             return found
-        tasks, found.partial = asyncio_tasks.tasks(rt, shown=partial(shown_name, rt))
+        tasks, found.partial = schedulers.tasks(rt, shown=partial(shown_name, rt))
         for task in tasks:
             task.name = shown_name(rt, task.name)
     except GdbextError as e:
@@ -175,16 +188,29 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
     except GdbextError as e:
         found.partial.append(f"event loops: {e}")
         return found
+    running = {state.address for state in states}
+    for one in found.tasks:
+        one.stranded = "" if one.loop in running else _stranded(rt, one.loop)
     for turning in states:
         turning.main = nodes.get(_main_task(turning, threads))
         found.loops.append(turning)
     return found
 
 
+def _asyncio(rt: Runtime) -> bool:
+    return rt.has_module(schedulers.MODULES[:1])
+
+
+def _stranded(rt: Runtime, loop: int) -> str:
+    with log.passing_over(GdbextError, AttributeError):
+        return CLOSED if rt.object(loop).attr("_closed").boolean() else IDLE
+    return IDLE
+
+
 def used(rt: Runtime) -> bool:
-    """Whether the process has imported asyncio."""
+    """Whether the process has imported a scheduler of tasks."""
     try:
-        return rt.has_module(("asyncio.tasks",))
+        return schedulers.used(rt)
     except GdbextError as e:
         log.passed_over(e)
         return True  # `read` says what is wrong
@@ -246,9 +272,9 @@ def sleeps_for_good(frames: Sequence[Any]) -> bool:
 def keys(rt: Runtime) -> dict[int, Any] | None:
     """{address of a task: its key}, for a first sample; None where the tasks could not be listed."""
     try:
-        if not rt.has_module(("asyncio.tasks",)):
+        if not schedulers.used(rt):
             return {}
-        found, _ = asyncio_tasks.tasks(rt)
+        found, _ = schedulers.tasks(rt)
         asks = _asking(found)
         return _keys(found[:MAX_TASKS], asks)
     except GdbextError as e:
@@ -283,26 +309,62 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
     for task in found.tasks:
         if task.poll is not None:
             _poll(found, task, task.poll, agents, reachable, node)
-        if task.state != "waiting" or task.poll is not None:
-            continue
-        try:
-            wait = find(task.python, ASYNCIO) if task.kind != "as_completed" else None  # its queue is filled by callbacks
-            if wait is None and task.kind in ("executor", "future"):
-                task.edge = _future(task, references, pools, reachable, node)
-                continue
-            if wait is None:
-                task.descriptor = _descriptor(task)
-                if task.kind in ("task", "gather", "wait", "group", "as_completed") and task.on:
-                    task.edge = Edge(task.node, f"the end of {task.text}", "task", where=task.top, candidates=list(task.on))
-                    task.edge.owner = task.on[0] if len(task.on) == 1 else None
-                continue
-            own = [f for f in task.python[:8] if not path_of(f).endswith(ASYNCIO)]
-            name = next(filter(None, (references.name_of(f, wait.object.address) for f in own)), "") or hex(wait.object.address)
-            edge = task.edge = edge_of(task.node, wait, name, task.top)
-            if edge.kind != "Process":
-                givers.set(edge, wait.row, task)
-        except GdbextError as e:
-            found.partial.append(f"task {task.name}: {e}")
+        elif task.state != "running":
+            task.answers = _answers(task)
+            try:
+                task.edge = _tries(rt, task) or task.edge
+                if task.state == "waiting" and task.edge is None:
+                    _set_edge(task, references, pools, givers)
+            except GdbextError as e:
+                found.partial.append(f"task {task.name}: {e}")
+
+
+def _tries(rt: Runtime, task: TaskState) -> Edge | None:
+    """What a task that sleeps tries again."""
+    sleeps = rt.target.is_live and task.python and last_part(str(task.python[0].function)) in _SLEEPS
+    return tries.edge_of(task.node, task.python) if sleeps else None
+
+
+def _set_edge(task: TaskState, references: References, pools: Pools, givers: Givers) -> None:
+    """Sets what a suspended task waits for."""
+    wait = find(task.python, ASYNCIO) if task.kind != "as_completed" else None  # its queue is filled by callbacks
+    wait = wait or (_waited_at(task, references) if task.kind == "future" else None)
+    if wait is not None:
+        _built(task, wait, references, givers)
+    elif task.kind in ("executor", "future"):
+        task.edge = _future(task, references, pools, givers.reachable, givers.node)
+    elif task.kind == "greenlet":
+        task.edge = greenlet_waits.edge_of(task, givers)
+    else:
+        _of_kind(task)
+
+
+def _of_kind(task: TaskState) -> None:
+    """What a task waits for where no object of a library shows it: a descriptor, the end of other tasks."""
+    task.descriptor = _descriptor(task)
+    if task.kind in ("task", "gather", "wait", "group", "as_completed") and task.on:
+        task.edge = Edge(task.node, f"the end of {task.text}", "task", where=task.top, candidates=list(task.on))
+        task.edge.owner = task.on[0] if len(task.on) == 1 else None
+
+
+def _built(task: TaskState, wait: Wait, references: References, givers: Givers) -> None:
+    own = [f for f in task.python[:8] if not path_of(f).endswith(ASYNCIO)]
+    name = next(filter(None, (references.name_of(f, wait.object.address) for f in own)), "") or hex(wait.object.address)
+    edge = task.edge = edge_of(task.node, wait, name, task.top)
+    if edge.kind != "Process":
+        givers.set(edge, wait.row, task)
+
+
+def _waited_at(task: TaskState, references: References) -> Wait | None:
+    """The object among whose waiters the future is for which a task waits: one of a library whose frames do not show it."""
+    for frame in task.python[:NAMING]:
+        for _, obj in references.of_frame(frame):
+            row = row_of(obj) if obj.type.is_heap else None
+            if row is not None and row.waiters:
+                waiters = held(obj, row.waiters).elements(MAX_TASKS)
+                if any(one.address == task.future for one in waiters):
+                    return Wait(row, row.ways[0], obj, frame)
+    return None
 
 
 def _future(task: TaskState, references: References, pools: Pools, reachable: Reachable, node: Any) -> Edge | None:
@@ -337,10 +399,21 @@ def _poll(found: AsyncState, task: TaskState, poll: Poll, agents: list[Any], rea
         found.partial.append(f"task {task.name}: {e}")
 
 
+def _answers(task: TaskState) -> bool:
+    """Whether a variable of its frames is a stream or transport that it can write to."""
+    with log.passing_over(GdbextError):
+        own = (value for frame in task.python[:8] if not path_of(frame).endswith(ASYNCIO) for _, value in frame.locals())
+        return any(str(getattr(value, "type_name", "")).endswith(("StreamWriter", "Transport")) for value in own)
+    return False
+
+
 def _descriptor(task: TaskState) -> int:
     """The socket or pipe that a task reads from or writes to through asyncio's streams or sock_* calls; -1 for none. A transport
     of a socket has `_sock_fd`, one of a pipe `_fileno` (asyncio/selector_events.py, unix_events.py)."""
     for frame in task.python[:4]:
+        if last_part(str(frame.function)) == "_epoll_wait":  # trio/_core/_io_epoll.py
+            with log.passing_over(GdbextError, KeyError, AttributeError):
+                return int(dict(frame.locals())["fd"].integer())
         if path_of(frame).endswith("asyncio/streams.py"):
             with log.passing_over(GdbextError, KeyError, AttributeError):
                 fields = dict(dict(frame.locals())["self"].attr("_transport").fields())
@@ -352,7 +425,10 @@ def _descriptor(task: TaskState) -> int:
 def _loop_states(rt: Runtime, tasks: list[Any], now: float | None) -> list[LoopState]:
     """The loops, by address. A late timer of a running process is read a second time: its memory may have been freed during the
     first reading."""
-    states = [_loop_state(rt, loop, tasks, now) for loop in event_loops(rt, max_timers=MAX_TIMERS)]
+    states = [_loop_state(rt, loop, tasks, now) for loop in event_loops(rt, max_timers=MAX_TIMERS)] if _asyncio(rt) else []
+    for runner in schedulers.runners(rt):
+        running = next((task.name for task in tasks if task.loop == runner.address and task.state == "running"), "")
+        states.append(LoopState(runner.address, runner.tid, runner.ready, running=running, untimed=not runner.timers))
     if any(state.late for state in states) and not rt.target.is_stopped:
         rt.target.drop_pages()
         again = {loop.address: _loop_state(rt, loop, tasks, now) for loop in event_loops(rt, max_timers=MAX_TIMERS)}
@@ -372,19 +448,40 @@ def _loop_state(rt: Runtime, loop: EventLoop, tasks: list[Any], now: float | Non
     due = [timer.when for timer in loop.timers if timer.when is not None and not timer.cancelled]
     late = [now - when for when in due if now is not None and when < now]
     state.late, state.overdue = len(late), max(late, default=0.0)
-    state.signalled = _signalled(rt, loop)
+    state.signalled, state.told = _told_by(rt, loop)
     return state
 
 
-def _signalled(rt: Runtime, loop: EventLoop) -> list[int]:
-    """Source: Lib/asyncio/unix_events.py, `add_signal_handler`."""
-    found: list[int] = []
+def _told_by(rt: Runtime, loop: EventLoop) -> tuple[dict[int, int], dict[int, list[int]]]:
+    """`signalled` and `told` of a loop. Source: Lib/asyncio/unix_events.py, `add_signal_handler`; Lib/selectors.py, `_fd_to_key`,
+    whose keys' data are (reader, writer)."""
+    signalled: dict[int, int] = {}
+    told: dict[int, list[int]] = {}
     with log.passing_over(GdbextError, AttributeError):
-        for _, handle in rt.object(loop.address).attr("_signal_handlers").items(MAX_SIGNALS):
-            held = handle.attr("_callback")
-            if held.isa("method"):
-                found.append(rt.target.u64(held.address + rt.layout["method.im_self"]))
-    return found
+        obj = rt.object(loop.address)
+        for number, handle in obj.attr("_signal_handlers").items(MAX_SIGNALS):
+            signalled.update(dict.fromkeys(_tells(rt, handle), number.integer()))
+        for descriptor, key in obj.attr("_selector").attr("_fd_to_key").items(MAX_WATCHED):
+            reader = key.elements(4)[3].elements(2)[0]
+            if not reader.is_none():
+                told[descriptor.integer()] = _tells(rt, reader)
+    return signalled, told
+
+
+def _tells(rt: Runtime, handle: Any) -> list[int]:
+    """The addresses of the objects that a handle's callback tells something: of a method its own; of a function, whose code names
+    a call that ends waits, those that it closes over, and its arguments."""
+    held = handle.attr("_callback")
+    if held.isa("method"):
+        return [rt.target.u64(held.address + rt.layout["method.im_self"])]
+    if not held.isa("function"):
+        return []
+    code = rt.target.u64(held.address + rt.layout["func.func_code"])
+    names = {o.string(200) for o in rt.object(rt.target.u64(code + rt.layout["code.co_names"])).elements(1000)}
+    cells = rt.target.u64(held.address + rt.layout["func.func_closure"])
+    found = [rt.target.u64(cell.address + rt.layout["cell.ob_ref"]) for cell in rt.object(cells).elements(100)] if cells else []
+    found += [argument.address for argument in handle.attr("_args").elements(100)]
+    return found if names & ASYNC_ENDS else []
 
 
 def _main_task(loop: LoopState, threads: list[ThreadView]) -> int:
@@ -392,6 +489,8 @@ def _main_task(loop: LoopState, threads: list[ThreadView]) -> int:
     is not Python (uvloop); 0 where there is none."""
     thread = next((t for t in threads if t.tid == loop.tid), None)
     for frame in thread.python if thread is not None else ():
+        if path_of(frame).endswith(("trio/_core/_run.py", "gevent/hub.py")):
+            return next((one.main for one in schedulers.runners(frame.rt) if one.address == loop.address), 0)
         name = "future" if last_part(str(frame.function)) == "run_until_complete" else ""
         if path_of(frame).endswith("asyncio/runners.py") and last_part(str(frame.function)) == "run":
             name = "task"

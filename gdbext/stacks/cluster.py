@@ -44,29 +44,14 @@ class SavedProcess:
 
 
 SCHEMA = "llm-stacks/1"
-_TEXT, _NUMBER = (str, None), (int, None)
-ANSWER = {  # what is read of an answer of `llm-stacks -json`
-    "groups": [
-        {
-            "frames": [{"kind": str, "function": str, "file?": _TEXT, "library?": _TEXT, "line?": _NUMBER}],
-            "members": [{"host": str, "label": str, "pid": _NUMBER, "role?": str, "tid": int, "name": str}],
-            "idle?": bool,
-            "engine?": str,
-        }
-    ],
-    "failed": [{"label": _TEXT, "pid": _NUMBER, "reason": str}],
-    "pauses": [{"pid": int, "seconds": (int, float), "woken?": int}],
-    "ranks_total": int,
-    "collecting?": [{"host": str, "label": str, "pid": _NUMBER, "tid": _NUMBER, "name?": str}],
-    "partial?": [str],
-}
 
 
 class MergedAnswers:
-    """Several answers together: `processes`, `failed`, `pauses`, `collecting`, `partial`; `total`: the number of processes asked
-    for."""
+    """Several answers together, each as `expected` (`jsonline.expect`): `processes`, `failed`, `pauses`, `collecting`, `partial`;
+    `total`: the number of processes asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, expected: Any) -> None:
+        self.expected = expected
         self.processes: list[SavedProcess] = []
         self.failed: list[dict[str, Any]] = []
         self.pauses: list[dict[str, Any]] = []
@@ -86,7 +71,7 @@ class MergedAnswers:
             return
         found: dict[tuple[str, int | None], SavedProcess] = {}
         try:
-            expect(answer, ANSWER)
+            expect(answer, self.expected)
             several = len({m["host"] for group in answer["groups"] for m in group["members"]}) > 1
             for group in answer["groups"]:
                 frames = [
@@ -138,15 +123,15 @@ class MergedAnswers:
         return self
 
 
-def from_folder(folder: str) -> MergedAnswers:
-    """`MergedAnswers` of every *.json file in a folder."""
+def from_folder(folder: str, expected: Any) -> MergedAnswers:
+    """`MergedAnswers(expected)` of every *.json file in a folder."""
     try:
         names = sorted(n for n in os.listdir(folder) if n.endswith(".json"))
     except OSError as e:
         raise GdbextError(f"{folder}: {e.strerror}: name the folder that holds the nodes' answers") from None
     if not names:
         raise NotFoundError(f"{folder}: no *.json file: write each node's answer there: gdbext llm-stacks all --json > NODE.json")
-    merged, budget = MergedAnswers(), Budget(folder, JSON_SIZE, seconds=READING)
+    merged, budget = MergedAnswers(expected), Budget(folder, JSON_SIZE, seconds=READING)
     read: dict[str, Any] = {}
     for name in sorted(names, key=lambda one: _size(os.path.join(folder, one))):  # no file takes the room of smaller ones
         try:

@@ -14,6 +14,7 @@ from ..access.base import Target
 from ..access.snapshot import CoreFileTarget, Death
 from ..cpython.runtime import Runtime, all_runtimes
 from ..errors import GdbextError
+from ..render.text import thread_text
 from . import cxx_exceptions
 from .cxx_exceptions import Thrown
 from .threads import ThreadView
@@ -53,7 +54,7 @@ class Ending:
 
 def _standing(thread: ThreadView) -> str:
     top = thread.top
-    return f"thread {thread.tid} ({thread.name})" + (f", which is in {top}" if top is not None else "")
+    return thread_text(thread.tid, thread.name) + (f", which is in {top}" if top is not None else "")
 
 
 def read(target: Target, rt: Runtime | None, views: Sequence[ThreadView]) -> Ending | None:

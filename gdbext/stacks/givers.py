@@ -13,6 +13,7 @@ from typing import Any, Callable, Iterable
 
 from ..primitives.model import Primitive
 from ..primitives.table import ASYNCIO, LIBRARY, enders
+from . import permits
 from .holders import BY_SOURCE, WITH, Holders
 from .python_waits import find, path_of
 from .references import Reachable, References
@@ -29,6 +30,10 @@ class Givers:
 
     def set(self, edge: Edge, row: Primitive, waiter: Any) -> None:
         """Sets the owner of an object that has one, else its candidates."""
+        if row.lends:
+            others = [one for one in self.reachable.agents if one is not waiter]
+            permits.set_holders(edge, row, self.reachable.references.rt.object(edge.address), others, self.node)
+            return
         if row.held and self.holders.set_owner(edge, waiter, self.node, (WITH, BY_SOURCE) if row.is_async else (WITH,)):
             if edge.owner is not None and "value" in row.state:  # one of the others may have another permit, and give it back
                 edge.doubted = any(self.node(one) not in (edge.owner, edge.waiter) for one in self._able(edge)[0])

@@ -4,12 +4,11 @@
 - A semaphore in shared memory notes no owner. But multiprocessing's SemLock, in the process that has it, counts and notes the
   thread (Modules/_multiprocessing/semaphore.c: handle, last_tid, count).
 - A lock on a file is the kernel's: the holder's /proc/PID/fdinfo/FD says `lock:` (proc(5)). The process is known, not the thread.
-  torch's FileBaton is a file: it exists while the lock is held, and its maker has it open.
+  Of a file that exists while the lock is held, the maker names itself in it, or has it open (`tries`).
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import stat
@@ -24,9 +23,8 @@ from ..cpython import gil, locks
 from ..cpython.objects import Object
 from ..errors import GdbextError
 from ..observe.system_calls import all_descriptors
-from ..primitives.table import SHARED
-from . import ray_actors, shared_memory, sqlite_locks
-from .python_waits import FRAMES, last_part, path_of
+from . import ray_actors, shared_memory, sqlite_locks, tries
+from .python_waits import last_part
 from .references import References, references_of
 from .threads import ProcessView, ThreadView
 from .waits import Edge, Node
@@ -49,11 +47,9 @@ def semaphore_at(target: Target, address: int) -> Any:
 def shared_name(references: References, thread: ThreadView, address: int) -> str:
     """An object of multiprocessing that a thread waits for, in words: the one for which its outermost frame of the library waits.
     `address`: of its semaphore."""
-    inner = list(itertools.takewhile(lambda f: path_of(f).endswith(SHARED), thread.python[:FRAMES]))
     with log.passing_over(GdbextError):
-        found = [me for me in (dict(frame.locals()).get("self") for frame in inner) if me is not None]
-        if found and found[-1].type.is_heap:
-            me, own = found[-1], thread.python[len(inner) : FRAMES]
+        me, own = shared_memory.object_of(thread)
+        if me is not None:
             name = next(filter(None, (references.name_of(f, me.address) for f in own)), "") or hex(me.address)
             return f"the {last_part(me.type_name)} {name}, shared between processes"
     return f"the semaphore at {address:#x}, in memory shared between processes"
@@ -163,7 +159,8 @@ def resolve(views: Sequence[ProcessView], edges: Sequence[Edge]) -> None:
     by_name = {view.name: view for view in views}
     taken: dict[Any, list[Node]] = {}
     actors: dict[str, list[bytes]] = {}
-    files = [e.shared[1] for e in wanted if e.shared[0] in ("path", "baton")]
+    files = [e.shared[1] for e in wanted if e.shared[0] in ("path", "made")]
+    files += [path for e in wanted if e.shared[0] == "locked" for path in e.shared[1]]
     held = file_holders(files) if files else {}
     if any(e.shared[0] == "semaphore" for e in wanted):
         for view in views:
@@ -185,9 +182,22 @@ def resolve(views: Sequence[ProcessView], edges: Sequence[Edge]) -> None:
             ray_actors.set_givers(edge, views, actors)
         elif kind == "sqlite":
             sqlite_locks.set_owner(edge, by_name)
+        elif kind == "named":
+            tries.set_named(edge, views)
+        elif kind == "made":
+            with log.passing_over(GdbextError, OSError):
+                tries.set_maker(edge, _holders(held, key)[1], by_name)
         else:
+            if kind == "locked":
+                path = next((one for one in key if _holders(held, one)[0]), key[0])
+                edge.shared, edge.lock = ("path", path), f"a lock on the file {_name(path)}"
             set_file_owner(edge, held, by_name)
     _drop_turns(wanted)
+
+
+def _holders(known: dict[tuple[int, int], tuple[list[int], list[int]]], path: str) -> tuple[list[int], list[int]]:
+    key = _file(path)
+    return known.get(key, ([], [])) if key is not None else ([], [])
 
 
 def _drop_turns(edges: Sequence[Edge]) -> None:
@@ -211,25 +221,23 @@ def set_owner(edge: Edge, found: list[Node], nobody: str) -> None:
 
 def set_file_owner(edge: Edge, holders: dict[Any, Any], by_name: dict[str, ProcessView]) -> None:
     """Sets the process that has a locked file as the edge's owner, or notes it. `holders`: as `file_holders` gives them."""
-    kind, path = edge.shared
-    key = _file(path)
-    if key is None:
+    if _file(edge.shared[1]) is None:
         edge.note = "the file is gone, or cannot be seen from here"
         return
     mine = by_name[edge.waiter[0]]
-    locked, opened = holders.get(key, ([], []))
-    held = [pid for pid in (locked or (opened if kind == "baton" else [])) if pid != mine.pid]
+    locked, _ = _holders(holders, edge.shared[1])
+    held = [pid for pid in locked if pid != mine.pid]
     known = [(v.name, v.main.tid) for v in by_name.values() if v.pid in held and v.main is not None]
     if len(held) == 1 and known:
         edge.owner = known[0]
-        edge.note = "the kernel names the process that has it, not the thread" if locked else "it has the file open"
+        edge.note = "the kernel names the process that has it, not the thread"
+    elif held and len(known) == len(held):
+        edge.candidates, edge.note = known, "these processes share it: the kernel names them, not the threads"
     elif held:
         edge.outside, edge.unread = [f"{_comm(pid)} ({pid})" for pid in held], held
-        edge.note = f"{', '.join(edge.outside[:4])} {'has' if len(held) == 1 else 'have'} {'it' if locked else 'the file open'}"
+        edge.note = f"{', '.join(edge.outside[:4])} {'has' if len(held) == 1 else 'have'} it"
     else:
         edge.note = "this process has it itself, by another descriptor" if mine.pid in locked else "no readable process has it"
-        if kind == "baton":  # whoever makes such a file keeps it open until it removes it (torch/utils/file_baton.py)
-            edge.note += " open: one that has ended, or is out of sight, made the file; the wait lasts until it is removed"
 
 
 def _comm(pid: int) -> str:

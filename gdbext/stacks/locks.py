@@ -6,8 +6,10 @@ The objects that each thread can reach or holds are indexed once over all frames
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+from dataclasses import replace
 from typing import Any, Mapping
 
 from .. import log
@@ -37,9 +39,11 @@ NAMING = 4  # innermost frames that may give a lock its name
 class Finder:
     """Finds the edges of one `ProcessView`."""
 
-    def __init__(self, view: ProcessView, loops: Mapping[int, Poll] | None = None) -> None:
+    def __init__(
+        self, view: ProcessView, loops: Mapping[int, Poll] | None = None, tries: Mapping[int, Edge] | None = None
+    ) -> None:
         self.view, self.rt, self.target = view, view.rt, view.target
-        self.loops = loops or {}
+        self.loops, self.tries = loops or {}, tries or {}
         self.partial: dict[int, str] = {}
         self.references = references_of(view.rt)
         self.reachable = Reachable(self.references, [th for th in view.threads if not th.idle])
@@ -86,6 +90,8 @@ class Finder:
         wait = find_wait(thread.python)
         if wait is not None and "path" in wait.row.state:
             return self._lock_file(thread, held(wait.object, wait.row.state["path"])) if self.view.live else None
+        if thread.tid in self.tries:
+            return replace(self.tries[thread.tid])
         if thread.tid in self.loops:
             known = self._ipc_lock(thread, futex) if self.view.live else None
             return known or self._poll(thread, self.loops[thread.tid])
@@ -167,7 +173,7 @@ class Finder:
 
     def _lock_file(self, thread: ThreadView, path: str) -> Edge:
         """The edge of a thread that asks over and over whether a file is gone."""
-        shared = ("baton", self.target.root() + path)
+        shared = ("made", self.target.root() + path)
         return Edge(self.node(thread), f"the file {path}", "Lock", where=str(thread.top or ""), shared=shared, polls=True)
 
     # ---- Python's locks --------------------------------------------------------------------------------------------
@@ -366,7 +372,7 @@ class Finder:
     def _ended_threads(self, waiter: ThreadView) -> list[str]:
         """Names of the ended threads whose `threading.Thread` objects the waiter's frames can name; [] where another thread may
         be the one that ends the wait, though no frame of it is known to lead there."""
-        if self.references.lacks or any(map(_hides_its_work, self.view.threads)):
+        if self.references.lacks or self._one_hides_its_work:
             return []
         found: dict[int, str] = {}
         for frame in waiter.python[:NAMING]:
@@ -376,6 +382,10 @@ class Finder:
                     self._ended[reach] = {obj.address: text(obj, "_name") for obj in ended}
                 found.update(self._ended[reach])
         return list(found.values())
+
+    @functools.cached_property
+    def _one_hides_its_work(self) -> bool:
+        return any(map(_hides_its_work, self.view.threads))
 
     def _is_ended_thread(self, obj: Any) -> bool:
         if not obj.type.is_heap or "Thread" not in map(last_part, obj.mro_names()):
@@ -413,12 +423,14 @@ def _hides_its_work(thread: ThreadView) -> bool:
     return bool(thread.error or own and own[-1].is_cut or "_bootstrap" in names and "run" not in names)
 
 
-def find(view: ProcessView, loops: Mapping[int, Poll] | None = None) -> tuple[list[Edge], dict[int, str]]:
+def find(
+    view: ProcessView, loops: Mapping[int, Poll] | None = None, tries: Mapping[int, Edge] | None = None
+) -> tuple[list[Edge], dict[int, str]]:
     """-> (the edges of a process, {tid: why its edge is not known}; 0 for all of them). `loops`: the threads that only ask, by
-    tid."""
+    tid; `tries`: what those wait for that try again."""
     if view.rt is None and not view.threads:
         return [], {0: "no thread could be read"}
-    finder = Finder(view, loops)
+    finder = Finder(view, loops, tries)
     edges = finder.edges()
     forks.note_copies(view, edges)
     return edges, finder.partial

@@ -14,11 +14,10 @@ from ..cpython.simple_queues import items
 from ..cpython.task_waits import chained, free_variables, is_task
 from ..cpython.tasks import running_loops
 from ..errors import GdbextError
-from ..primitives.table import PROCESSES
+from ..primitives.table import EXECUTORS, PROCESSES
 from .python_waits import last_part, path_of
 from .waits import Edge
 
-THREADS = "/concurrent/futures/thread.py"
 MAX_CALLBACKS = 16  # of a future
 MAX_PENDING = 4096  # jobs of a pool of processes
 
@@ -98,24 +97,30 @@ class Pools:
     def _read(self) -> dict[int, Any]:
         if self._running is None:
             self._running = {}
-            pools: dict[int, tuple[Object, list[Any]]] = {}
+            pools: dict[int, tuple[Object, str, list[Any]]] = {}
             for thread in self._threads:
                 for frame in thread.python:
                     if path_of(frame).endswith(PROCESSES) and last_part(frame.function) == "run":
                         with log.passing_over(GdbextError, AttributeError, KeyError):
                             futures, pids = self._pending(dict(frame.locals())["self"])
                             self._workers.update(dict.fromkeys(futures, pids))
-                    if not path_of(frame).endswith(THREADS):
-                        continue
-                    with log.passing_over(GdbextError, AttributeError, KeyError):
-                        name, own = last_part(frame.function), dict(frame.locals())
-                        if name == "_worker":
-                            pools.setdefault(own["work_queue"].address, (own["work_queue"], []))[1].append(thread)
-                        elif name == "run":
-                            self._running[own["self"].attr("future").address] = thread
-            for queue, workers in pools.values():
+                    self._add(thread, frame, pools)
+            for queue, future, workers in pools.values():
                 with log.passing_over(GdbextError, AttributeError):
                     for item in items(queue):
                         if not item.is_none():
-                            self._queued[item.attr("future").address] = workers
+                            self._queued[item.attr(future).address] = workers
         return self._running
+
+    def _add(self, thread: Any, frame: Any, pools: dict[int, tuple[Object, str, list[Any]]]) -> None:
+        """Notes the job that a frame of a thread runs, or the queue from which it takes jobs."""
+        pool = next((one for file, one in EXECUTORS.items() if path_of(frame).endswith(file)), None)
+        name = last_part(frame.function)
+        if pool is None or self._running is None or name not in (*pool.works, pool.runs):
+            return
+        with log.passing_over(GdbextError, AttributeError, KeyError):
+            own = dict(frame.locals())
+            if name == pool.runs:
+                self._running[own["self"].attr(pool.future).address] = thread
+            else:
+                pools.setdefault(own[pool.queue].address, (own[pool.queue], pool.future, []))[2].append(thread)

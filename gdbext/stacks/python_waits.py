@@ -12,7 +12,8 @@ from .. import log
 from ..cpython import primitive_states
 from ..cpython.objects import Object
 from ..cpython.primitive_states import FRAMES as FRAMES
-from ..cpython.primitive_states import Wait, end_of, pid_of
+from ..cpython.primitive_states import Wait as Wait
+from ..cpython.primitive_states import end_of, pid_of
 from ..cpython.primitive_states import find as find
 from ..cpython.primitive_states import last_part as last_part
 from ..cpython.primitive_states import path_of as path_of
@@ -44,7 +45,11 @@ def edge_of(node: Any, wait: Wait, name: str, where: str) -> Edge:
     if row.kind == "Process":
         return Edge(node, end_of(me), row.kind, address=me.address, where=where, limit=wait.limit, pid=pid_of(me))
     want = f"{way.want} the " if way.want else "the "
-    what = want + ("asyncio." if row.is_async else "") + f"{me.type_name} {name}{primitive_states.in_words(me, row)}"
+    what = (
+        want
+        + ("asyncio." if row.kind.startswith("asyncio.") else "")
+        + f"{me.type_name} {name}{primitive_states.in_words(me, row)}"
+    )
     found = Edge(node, what, row.kind, how=way.name if way.want else "", address=me.address, where=where, limit=wait.limit)
     found.open = primitive_states.why_ready(me, row, way)
     return found

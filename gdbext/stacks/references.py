@@ -69,9 +69,10 @@ class References:
 
     def names(self, frame: Any) -> frozenset[str]:
         """The names of globals and attributes that a frame's code uses."""
-        return self._names_of(frame.code.address)
+        return self.names_of(frame.code.address)
 
-    def _names_of(self, code: int) -> frozenset[str]:
+    def names_of(self, code: int) -> frozenset[str]:
+        """The same of the code at an address."""
         if code not in self._codes:
             try:
                 held = self.rt.object(self.rt.target.u64(code + self.rt.layout["code.co_names"]))
@@ -94,7 +95,7 @@ class References:
                     for name, address in list(base.namespace.items())[:MAX_METHODS]:
                         function = self.rt.object(address)
                         if name != "__init__" and function.isa("function"):
-                            found[name] = self._names_of(self.rt.target.u64(address + self.rt.layout["func.func_code"]))
+                            found[name] = self.names_of(self.rt.target.u64(address + self.rt.layout["func.func_code"]))
             self._methods[key] = found
         return self._methods[key]
 
@@ -197,7 +198,7 @@ class References:
         if obj.isa("dict"):
             return found + [(f"[{_short(rt, key)}]", rt.object(value)) for key, value in obj.dict_entries(MAX_ITEMS)]
         if obj.type.builtin_name == "function":
-            return _cells(obj)
+            return cells_of(obj)
         if obj.type.builtin_name == _BUILTIN:
             owner = rt.target.u64(obj.address + rt.layout["cfunc.m_self"])
             return [(".__self__", rt.object(owner))] if owner else []
@@ -260,7 +261,7 @@ def _closure_of(function: Any) -> int:
     return int(function.rt.target.u64(function.address + function.rt.layout["func.func_closure"]))
 
 
-def _cells(function: Any) -> list[tuple[str, Any]]:
+def cells_of(function: Any) -> list[tuple[str, Any]]:
     """The variables of the functions around a function: of a callback, what it was made for."""
     rt = function.rt
     cells = _closure_of(function)

@@ -22,7 +22,7 @@ from ..cpython.primitive_states import pid_of
 from ..errors import GdbextError
 from ..observe.clocks import descendants, hidden_kin, how_ended
 from ..primitives.model import Guard
-from ..primitives.table import GUARDS
+from ..primitives.table import GUARDS, SHARED
 from .python_waits import FRAMES, last_part, number, path_of, text
 from .references import references_of
 from .threads import ProcessView, ThreadView
@@ -30,7 +30,7 @@ from .waits import Edge
 
 SECONDS, LATEST = 5.0, 30.0  # of CPU, and in all, for one pass through all maps
 SHOWN = 4
-_SIGNALS = ("wait", "wait_for")  # of multiprocessing.synchronize
+_SIGNALS = ("wait", "wait_for", "notify")  # of multiprocessing.synchronize
 _MULTIPROCESSING = "sem.mp-"  # how its names begin: multiprocessing/synchronize.py, `_make_name`
 ENDED = "no process is left that could release it"
 
@@ -102,8 +102,8 @@ def _has_thread(pid: int, tid: int) -> bool:
 def holders_of_semaphore(edge: Edge, views: Sequence[ProcessView], edges: Sequence[Edge], same: Callable[[Any], bool]) -> None:
     """Sets, for a semaphore that no process that was read says that it has, whether one is left that could release it: a process
     that maps it and has a Python thread that does not wait for it too. Inside a condition or an event a semaphore is a signal,
-    which is not judged: one that is never sent may be meant to be waited for until the program ends. `same(semlock)`: whether a
-    SemLock is this semaphore."""
+    which any that maps it may send: one of an event may be meant to be waited for until the program ends. `same(semlock)`:
+    whether a SemLock is this semaphore."""
     key = edge.shared[1][0] if edge.shared[1] else None
     mine = next(view for view in views if view.name == edge.waiter[0])
     if not isinstance(key, tuple) or not mine.live:
@@ -118,10 +118,15 @@ def holders_of_semaphore(edge: Edge, views: Sequence[ProcessView], edges: Sequen
     able = [node for view in mapping for node in _could_release(view, waiters, inside, same)]
     ended = list(dict.fromkeys(one for view in [mine, *mapping] for one in ended_processes(view)))
     signalled = waiter is None or any(last_part(frame.function) in _SIGNALS for frame in waiter.python[:FRAMES])
-    openers = _may_open(mine, key[1], found or ()) if found is not None and not able and not outside else ""
-    if waiter is not None and not signalled and not _is_pythons(mine, waiter, same):
+    openers = _may_open(mine, key[1], found) if found is not None and not outside else ""
+    pythons = waiter is None or signalled or _is_pythons(mine, waiter, same)
+    if found and waiter is not None and pythons and not outside and not openers:
+        with log.passing_over(GdbextError):  # a copy may lack the object: it may be an event
+            me, _ = object_of(waiter)
+            edge.sharers = [] if me is not None and last_part(me.type_name) == "Event" else found
+    if not pythons:
         edge.note += "; no SemLock of Python is seen to be it: native code posts it, here or in another process"
-    elif openers:
+    elif openers and not able:
         edge.note += f"; {openers}"
     elif found is not None and not able and not outside and not signalled:
         why = "no thread is at work in that queue" if inside else "every process that maps it waits for it itself"
@@ -134,6 +139,20 @@ def holders_of_semaphore(edge: Edge, views: Sequence[ProcessView], edges: Sequen
         edge.note += f"; process {', '.join(map(str, outside[:SHOWN]))} maps it too and was not read"
     if ended:
         edge.note += f"; {', '.join(ended[:SHOWN])} has ended and may have had it"
+
+
+def object_of(waiter: ThreadView) -> tuple[Any, list[Any]]:
+    """(the object of multiprocessing.synchronize for which a thread waits, the outermost one; the frames that called it). (None,
+    its frames) where there is none."""
+    found, own = None, waiter.python[:FRAMES]
+    for i, frame in enumerate(waiter.python[:FRAMES]):
+        barrier = path_of(frame).endswith("/threading.py") and last_part(frame.function) in ("wait", "_wait")
+        if not barrier and not path_of(frame).endswith(SHARED):
+            break
+        me = dict(frame.locals()).get("self")
+        if me is not None and me.type.is_heap:
+            found, own = me, waiter.python[i + 1 : FRAMES]
+    return found, own
 
 
 def _is_pythons(view: ProcessView, waiter: ThreadView, same: Callable[[Any], bool]) -> bool:

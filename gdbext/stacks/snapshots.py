@@ -198,9 +198,11 @@ class Held:
     def __init__(self, taken: Sequence[ProcessSnapshot], words: Sequence[str] = (), reader: str = READER, heap: int = 0) -> None:
         self._waiting: dict[int, tuple[Running, Any]] = {}
         self._how = reader, words, heap
+        left = spare()[0]
         for snap in taken[:MOST_HELD]:
-            if snap.pid is not None and spare()[0] > LOOK + OWN:
+            if snap.pid is not None and left > LOOK + OWN:  # those that were just started have not taken theirs yet
                 self.add(snap, snap.pid, nameless_file())
+                left -= LOOK
 
     def add(self, snap: ProcessSnapshot, pid: int, file: Any) -> None:
         """Starts the collector of one process, which is to fill `file`."""

@@ -25,6 +25,8 @@ WAL = range(120, 123)  # bytes of its -shm file: who writes, who moves pages bac
 _SLEEPS = re.compile(r"_*(clock_nanosleep|nanosleep|usleep)")
 _LOCK = re.compile(r"^lock:\s*\S+\s+(?:POSIX|OFDLCK)\s+\S+\s+(READ|WRITE)\s+\S+\s+\w+:\w+:(\d+)\s+(\d+)\s", re.M)
 _INODE = re.compile(r"^ino:\s*(\d+)", re.M)
+_FLAGS = re.compile(r"^flags:\s*([0-7]+)", re.M)
+_OF_ONE = re.compile("-(shm|wal|journal)$")  # files beside a database
 
 
 def waits(thread: ThreadView) -> bool:
@@ -41,7 +43,7 @@ def waits(thread: ThreadView) -> bool:
 def set_owner(edge: Edge, by_name: Mapping[str, ProcessView]) -> None:
     """Sets the process that has the lock as the edge's owner, or notes it."""
     pid = by_name[edge.waiter[0]].pid or 0
-    held, path = _held(pid)
+    held, path, sole = _held(pid)
     if path:
         edge.lock = f"the lock of the SQLite database {path}"
     known = {v.pid: (v.name, v.main.tid) for v in by_name.values() if v.pid in held and v.main is not None}
@@ -50,6 +52,8 @@ def set_owner(edge: Edge, by_name: Mapping[str, ProcessView]) -> None:
     elif held:
         edge.outside, edge.unread = [f"process {one}" for one in held], held
         edge.note = f"{', '.join(edge.outside[:4])} {'has' if len(held) == 1 else 'have'} it"
+    elif sole and len(by_name[edge.waiter[0]].threads) == 1:
+        edge.owner, edge.note = edge.waiter, "another connection of this process has it, and no other thread could use that one"
     elif path:
         edge.note, edge.doubted = "another connection of this process may have it", True
         edge.candidates = _others(by_name[edge.waiter[0]], edge.waiter)
@@ -74,14 +78,19 @@ def _connections(references: References, frame: Any) -> set[int]:
     return found
 
 
-def _held(pid: int) -> tuple[list[int], str]:
-    """([pid of another process that has a database's lock], its path) of the databases that a process has open. A process that
-    has written waits for those that read. ([], path) where this process alone has a lock on one."""
-    files = {}
-    for fd, link in list(descriptors(pid))[:MAX_FILES]:
-        found = _INODE.search(_info(pid, fd)) if link.startswith("/") else None
+def _held(pid: int) -> tuple[list[int], str, bool]:
+    """([pid of another process that has a database's lock], its path, False) of the databases that a process has open. A process
+    that has written waits for those that read. ([], path, whether two of its connections are to that one, and none can be to
+    another) where this process alone has a lock on one."""
+    files: dict[tuple[str, str], str] = {}
+    written: list[str] = []  # what may be a database that others can open: those with a path, for reading and writing
+    for fd, link in list(descriptors(pid)):
+        info = _info(pid, fd) if link.startswith("/") and len(files) < MAX_FILES else ""
+        found, flags = _INODE.search(info), _FLAGS.search(info)
         if found:
             files[os.path.basename(link), found.group(1)] = link
+        if found and not link.startswith("/dev/") and not link.endswith(" (deleted)") and not _OF_ONE.search(link):
+            written += [link] if flags is None or int(flags.group(1), 8) & os.O_ACCMODE == os.O_RDWR else []
     locks: dict[str, dict[str, set[int]]] = {}
     names = {name for name, _ in files}
     with log.passing_over():  # those that were seen in time
@@ -97,9 +106,10 @@ def _held(pid: int) -> tuple[list[int], str]:
         if not others and pid in kinds.get("WRITE", ()):
             others = sorted(kinds.get("READ", set()) - {pid}) if f"{path}-shm" not in locks else []
         if others:
-            return others, re.sub("-shm$", "", path)
+            return others, _OF_ONE.sub("", path), False
     own = [path for path, kinds in locks.items() if pid in kinds.get("WRITE", ())]
-    return [], re.sub("-shm$", "", own[0]) if len(own) == 1 else ""
+    name = _OF_ONE.sub("", own[0]) if len(own) == 1 else ""
+    return [], name, set(written) == {name} and len(written) > 1 and len(files) < MAX_FILES
 
 
 def _info(pid: int, fd: Any) -> str:

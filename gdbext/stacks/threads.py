@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .snapshots import ProcessSnapshot
 
 # Calls in which a thread waits for others or for input from outside; innermost frames of C libraries.
+_COUNT = re.compile("[0-9]{1,6}")
 _KERNEL_WAITS = re.compile(
     r"_*(pthread_cond_(timed|clock)?wait|futex|lll_lock_wait|epoll_p?wait2?|poll|ppoll|p?select|accept4?|recv(from|msg)?|read|sem_(timed|clock)?wait|"
     r"nanosleep|clock_nanosleep|wait4|waitpid|waitid|sigtimedwait|sigwait|io_getevents|syscall|new_sem_wait|internal_syscall_cancel)"
@@ -378,7 +379,13 @@ def place_by_environment(rt: Runtime) -> tuple[int, int] | None:
         log.passed_over(e)
         return None
     rank, size = said.get("RANK", ""), said.get("WORLD_SIZE", "")
-    known = rank.isdigit() and size.isdigit() and int(rank) < int(size) and said.get("MASTER_ADDR") and said.get("MASTER_PORT")
+    known = (
+        _COUNT.fullmatch(rank)
+        and _COUNT.fullmatch(size)
+        and int(rank) < int(size)
+        and said.get("MASTER_ADDR")
+        and said.get("MASTER_PORT")
+    )
     return (int(rank), int(size)) if known else None
 
 
@@ -395,4 +402,4 @@ def ranks_of_a_node(rt: Runtime) -> int:
     except GdbextError as e:
         log.passed_over(e)
         return 0
-    return int(said) if said.isdigit() and len(said) < 6 else 0
+    return int(said) if _COUNT.fullmatch(said) else 0

@@ -26,6 +26,7 @@ class Edge:
     * `outside`: processes that have it and were not read
     * `unread`: pids of processes that may have it and were not read
     * `polls`: the waiter asks again and again; `in_one_call`: native code does that for it, in one call
+    * `breaks`: its own code may free what it tries to take
     * `limit`: the wait has a time limit
     * `ended`: names of threads that have ended and could have ended the wait
     * `pid`: of the process whose end it waits for; `pids`: of those one of which has to give it a result, 0 for one that is not
@@ -36,6 +37,7 @@ class Edge:
     * `pool`: the `candidates` take work from one queue, so no other can end the wait
     * `task`: the address of the asyncio task that has to end
     * `every`: all candidates have to act
+    * `sharers`: the pids of all processes that could end the wait; [] where others could, or that is not known
     * `bystanders`: candidates whose own code does not end such a wait (`givers.may_end`)
     """
 
@@ -54,6 +56,7 @@ class Edge:
     unread: list[int] = field(default_factory=list)
     polls: bool = False
     in_one_call: bool = False
+    breaks: bool = False
     limit: bool = False
     ended: list[str] = field(default_factory=list)
     pid: int = 0
@@ -64,6 +67,7 @@ class Edge:
     pool: bool = False
     task: int = 0
     every: bool = False
+    sharers: list[int] = field(default_factory=list)
     bystanders: list[Node] = field(default_factory=list)
 
     def __repr__(self) -> str:

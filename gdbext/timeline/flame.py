@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Iterable
+from typing import Iterable, Iterator, NamedTuple
 
 from ..errors import GdbextError
 from ..render.text import escape
 from .recording import DROPPED, RUNNING, Frame, ProcessTrack, Recording, ThreadTrack
+
+
+class Counted(NamedTuple):
+    """Which time counts. `cpu`: only while the thread ran; `gil`: only while it held the GIL; `idle`: also of threads that rest;
+    `lines`: calls at different lines of a function are different ones."""
+
+    cpu: bool = False
+    idle: bool = True
+    gil: bool = False
+    lines: bool = False
+
+
+ALL, AT_WORK = Counted(), Counted(idle=False)
 
 
 class Node:
@@ -27,9 +40,10 @@ class Node:
         return found
 
 
-def frame_name(frame: Frame) -> str:
-    """`function (file.py)`: the same for every line of the function."""
-    return f"{escape(frame.function)} ({escape(frame.file.rpartition('/')[2])})"
+def frame_name(frame: Frame, lines: bool = False) -> str:
+    """`function (file.py)`: the same for every line of the function, or `function (file.py:12)`; a mark has no file."""
+    where = frame.where if lines else frame.file.rpartition("/")[2]
+    return f"{escape(frame.function)} ({escape(where)})" if where else escape(frame.function)
 
 
 RESTS = 0.01  # a thread that had less of a CPU rests
@@ -50,27 +64,35 @@ def left_out(count: int) -> str:
     return f"{count} idle thread{'s' * (count != 1)} left out: -idle includes them"
 
 
-def stacks(rec: Recording, cpu: bool = False, idle: bool = True) -> dict[tuple[str, ...], float]:
-    """{(process, thread, calls from the outermost): seconds}. `cpu`: only while the thread ran; `idle`: with threads that rest.
-    Every look has the same weight, even one after which the recorder got no CPU for long."""
-    names: dict[int, tuple[str, ...]] = {0: ()}
-    found: dict[tuple[str, ...], float] = {}
+def times(rec: Recording, what: Counted) -> Iterator[tuple[ProcessTrack, ThreadTrack, dict[int, float]]]:
+    """Yields (process, thread, {stack of `rec.tree`: seconds}). Every look has the same weight, even one after which the recorder
+    got no CPU for long."""
     for process in rec.processes:
         each = (process.finish - process.time_of(0)) / len(process.begins) if process.begins else 0.0
-        for thread in process.threads:
-            if not idle and rests(process, thread):
+        for number, thread in enumerate(process.threads):
+            if not what.idle and rests(process, thread):
                 continue
+            held = process.looks_with_gil(number) if what.gil else None
             spent: dict[int, float] = {}
-            for run in process.runs(thread):
-                if run.node != DROPPED and (run.state == RUNNING or not cpu):
-                    spent[run.node] = spent.get(run.node, 0.0) + each * run.looks
-            head = (escape(process.label), escape(thread.name or str(thread.tid)))
-            for node, seconds in spent.items():
-                if node not in names:
-                    names[node] = tuple(frame_name(f) for f in rec.tree.stack(node))
-                key = head + names[node]
-                found[key] = found.get(key, 0.0) + seconds
-    return found
+            for look, run in zip(thread.looks, process.runs(thread)):
+                if run.node != DROPPED and (run.node or not rec.failing) and (run.state == RUNNING or not what.cpu):
+                    looks = run.looks if held is None else held(look, look + run.looks)
+                    spent[run.node] = spent.get(run.node, 0.0) + each * looks
+            yield process, thread, spent
+
+
+def stacks(rec: Recording, what: Counted = ALL) -> dict[tuple[str, ...], float]:
+    """{(process, thread, calls from the outermost): seconds}"""
+    names: dict[int, tuple[str, ...]] = {0: ()}
+    found: dict[tuple[str, ...], float] = {}
+    for process, thread, spent in times(rec, what):
+        head = (escape(process.label), escape(thread.name or str(thread.tid)))
+        for node, seconds in spent.items():
+            if node not in names:
+                names[node] = tuple(frame_name(f, what.lines) for f in rec.tree.stack(node))
+            key = head + names[node]
+            found[key] = found.get(key, 0.0) + seconds
+    return {key: seconds for key, seconds in found.items() if seconds or not what.gil}
 
 
 def tree(own: dict[tuple[str, ...], float], before: dict[tuple[str, ...], float] | None = None) -> Node:

@@ -6,15 +6,19 @@ import time
 from typing import Callable, NamedTuple, Sequence
 
 from .. import log
+from ..access import permission
 from ..access.proc import ProcTarget
-from ..access.procfs import cpu_of, resident_bytes
+from ..access.procfs import cpu_of, resident_bytes, state_of, task_ids
+from ..access.proctable import called
 from ..errors import GdbextError
 from ..observe.loop import rounds
 from ..observe.thread_files import Files
-from .recording import DROPPED, GIL, QUEUED, RUNNING, STATES, Frame, ProcessTrack, Recording, ThreadTrack
+from . import flame
+from .recording import DISK, DROPPED, GIL, QUEUED, RUNNING, STATES, STOPPED, Frame, ProcessTrack, Recording, ThreadTrack
 from .sampler import ProcessSampler
 
 LOOKS = 20.0  # a second
+_LETTERS = {"R": STATES[RUNNING], "S": "sleeps", "D": STATES[DISK], "T": STATES[STOPPED], "t": STATES[STOPPED], "I": "sleeps"}
 
 
 class Row(NamedTuple):
@@ -30,7 +34,9 @@ class Row(NamedTuple):
     * `gc`: the part in which garbage was collected
     * `cpu`: CPUs used
     * `rss`: bytes
-    * `steps_per_second`: of its engine's counter, filled in by the frame
+    * `steps_per_second`: of its engine's counter; `lag`: by how many steps it is behind the first of its replica; the frame fills
+      them in
+    * `program`: what a process without a label of its own is called
     """
 
     label: str
@@ -47,6 +53,8 @@ class Row(NamedTuple):
     cpu: float
     rss: int
     steps_per_second: float | None = None
+    program: str = ""
+    lag: int | None = None
 
 
 class Live:
@@ -58,15 +66,21 @@ class Live:
         self._rec, self._files = Recording(LOOKS, time.time()), Files()
         self._targets = targets
         self._found: dict[int, ProcessSampler] = {}
+        self._plain: dict[int, str] = {}  # {pid: label} of those whose memory may not be read
         self._cpu: dict[int, float] = {}
         self._open()
-        if not self._found:
+        if not self._found and not self._plain:
             raise GdbextError(str(self.failed[0]["reason"]) if self.failed else "no process to watch")
 
     def _open(self) -> None:
         self.failed = []
         for target, label in self._targets:
             old = self._found.get(target.pid)
+            if old is None and permission.is_refused(target.pid):
+                self._plain[target.pid] = label
+                self._cpu.setdefault(target.pid, cpu_of(target.pid))
+                continue
+            self._plain.pop(target.pid, None)
             if old is None or old.execed:  # it runs another program
                 if old is not None:
                     target.invalidate()
@@ -102,7 +116,26 @@ class Live:
                     with log.passing_over(GdbextError):
                         sampler.look(began)
         passed = time.monotonic() - began
-        return [self._row(sampler, passed) for sampler in samplers]
+        plain = [self._plain_row(pid, label, passed) for pid, label in self._plain.items()]
+        rows = [*(self._row(sampler, passed) for sampler in samplers), *plain]
+        return [row._replace(program=called(row.pid)) if row.label == str(row.pid) else row for row in rows]
+
+    def functions(self) -> list[tuple[str, float, float]]:
+        """[(function, part of the last frame's time in it itself, in it and in its calls)] while it ran, the most first; of
+        several threads at once more than 1."""
+        whole = max((track.finish for track in self._rec.processes), default=0.0)
+        spent = flame.functions(flame.stacks(self._rec, flame.Counted(cpu=True)).items())
+        return [(name, itself / whole, total / whole) for name, itself, total in spent] if whole else []
+
+    def _plain_row(self, pid: int, label: str, passed: float) -> Row:
+        """Of a process whose memory may not be read: what /proc says of it to everybody."""
+        state, spent = state_of(pid), cpu_of(pid)
+        used, self._cpu[pid] = max(0.0, spent - self._cpu[pid]) / passed, spent
+        threads = len(task_ids(pid)) if state else 0
+        alive = state not in ("", "Z", "X")
+        return Row(
+            label, pid, alive, threads, _LETTERS.get(state, "ended"), [], 1.0, 0.0, "", 0.0, 0.0, used, resident_bytes(pid)
+        )
 
     def close(self) -> None:
         """Ends the sampling of all processes."""

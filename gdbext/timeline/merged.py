@@ -52,6 +52,7 @@ def merged(parts: Sequence[Part], began: float) -> Merged:
             process.label = f"{part.node}:{process.label}" if process.label in taken else process.label
             whole.processes.append(process)
         whole.cost += part.recording.cost
+        whole.failing |= part.recording.failing
         whole.notes += [f"{part.node}: {note}" for note in part.recording.notes]
         whole.seconds = max(whole.seconds, part.offset + part.recording.seconds)
     return Merged(whole, places)

@@ -59,9 +59,9 @@ SEARCH = (
 )
 
 
-def page(rec: Recording, stalls: Sequence[Stall] = (), cpu: bool = False, idle: bool = False) -> str:
-    """The page of one recording. `cpu`, `idle`: as for `flame.stacks`."""
-    own, resting = flame.stacks(rec, cpu, idle), flame.resting(rec) if not idle else 0
+def page(rec: Recording, stalls: Sequence[Stall] = (), what: flame.Counted = flame.AT_WORK) -> str:
+    """The page of one recording."""
+    own, resting = flame.stacks(rec, what), flame.resting(rec) if not what.idle else 0
     left = f"<p class=dim>{html.text(flame.left_out(resting))}</p>" if resting else ""
     parts = [STYLE, _summary(rec), _stalls(stalls), _timeline(rec, stalls), "<h2>Flame graph</h2>", left]
     return html.page("llm-record", "".join(parts) + SEARCH + graph(flame.tree(own)), _script())

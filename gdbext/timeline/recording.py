@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import bisect
 from array import array
-from typing import Any, Iterable, Iterator, NamedTuple, Sequence
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 
 MAX_FRAMES = 200_000  # places: function, file, line
 MAX_NODES, MAX_RUNS, MAX_LOOKS = 400_000, 12_000_000, 4_000_000  # about 60 MiB, 110 MiB and 64 MiB
@@ -39,9 +39,9 @@ class Frame(NamedTuple):
 
     @property
     def where(self) -> str:
-        """`file.py:12`, `libc.so.6`."""
+        """`file.py:12`, `libc.so.6`; "" for a mark, which has no file."""
         name = self.file.rpartition("/")[2]
-        return name if self.native else f"{name}:{self.line}"
+        return name if self.native or not name else f"{name}:{self.line}"
 
     @property
     def place(self) -> tuple[str, str]:
@@ -246,6 +246,21 @@ class ProcessTrack:
             after = thread.looks[i + 1] if i + 1 < len(thread.looks) else last
             yield Run(self.time_of(look), self.time_of(after), thread.nodes[i], thread.states[i], after - look)
 
+    def looks_with_gil(self, thread: int) -> Callable[[int, int], int]:
+        """-> count(first, after): in how many of these looks the thread with this number held the GIL."""
+        begins, ends, before = [], [], [0]
+        for i, (look, holder) in enumerate(self.gil):
+            if holder == thread:
+                begins.append(look)
+                ends.append(self.gil.looks[i + 1] if i + 1 < len(self.gil) else len(self.begins))
+                before.append(before[-1] + ends[-1] - look)
+
+        def until(look: int) -> int:
+            at = bisect.bisect_right(begins, look)
+            return before[at] - max(0, ends[at - 1] - look) if at else 0
+
+        return lambda first, after: until(after) - until(first)
+
     def run_at(self, thread: ThreadTrack, time: float) -> int:
         """The number of the thread's run at a time, 0 before the first."""
         return max(0, bisect.bisect_right(thread.looks, self.look_at(time)) - 1)
@@ -260,7 +275,9 @@ class ProcessTrack:
 class Recording:
     """A recording. `began`: seconds since 1970; `clock`: the same moment on the monotonic clock; `processes`; `tree`: their
     stacks; `seconds`: its length; `rate`: as asked for; `cost`: seconds of CPU that the recorder used; `notes`: why it is less
-    than was asked for."""
+    than was asked for; `failing`: it has only what threads did while they had an exception, and the empty stack otherwise."""
+
+    failing = False
 
     def __init__(self, rate: float = 0.0, began: float = 0.0) -> None:
         self.rate, self.began, self.clock = rate, began, 0.0
@@ -285,7 +302,7 @@ class Recording:
     def cut(self, start: float, end: float) -> Recording:
         """The part from `start` to `end` seconds; times stay as they are."""
         found = Recording(self.rate, self.began)
-        found.clock = self.clock
+        found.clock, found.failing = self.clock, self.failing
         found.tree, found.notes = self.tree, self.notes
         found.seconds = max(0.0, min(end, self.seconds) - max(start, 0.0))
         found.cost = self.cost * found.seconds / self.seconds if self.seconds else 0.0

@@ -29,6 +29,7 @@ from ..observe.thread_files import Files, KeptThread
 from . import recording
 from .aside import Aside, Kept
 from .execs import Followed, Image, first_opened
+from .marks import Mark, Marks
 from .recording import DROPPED, MAX_LOOKS, MAX_RUNS, ProcessTrack, Recording, ThreadTrack
 from .step_counter import STEPS, StepCounter
 
@@ -72,6 +73,7 @@ class ProcessSampler:
     `GdbextError` where it runs no readable Python."""
 
     keeps_aside = True  # looks at threads whose root is not known yet
+    marks: Marks | None = None
 
     def __init__(self, target: ProcTarget, label: str, rec: Recording, files: Files) -> None:
         self.target, self.rec, self._files = target, rec, files
@@ -178,6 +180,8 @@ class ProcessSampler:
                 self._aside.take_in(self.reader, self.track)
                 if self.steps is not None:
                     self.steps.find()
+                if self.marks is not None:
+                    self.marks.refresh()
         except GdbextError as e:
             log.passed_over(e)
             self.alive = state_of(self.track.pid) not in ("", "Z", "X")
@@ -245,8 +249,18 @@ class ProcessSampler:
     def _thread(self, thread: Thread, look: int, now: float) -> None:
         if not self._went_on(thread, now):
             return
+        before = self._mark(thread)
         thread.node = self._read(thread, look)
+        if self.marks is not None:
+            after = self._mark(thread)
+            if thread.aside is not None:
+                thread.aside.node = self.marks.marked(self.rec.tree, thread.aside.node, before, after)
+            elif thread.node != DROPPED:
+                thread.node = self.marks.marked(self.rec.tree, thread.node, before, after)
         self._add(thread, look, thread.node, thread.state)
+
+    def _mark(self, thread: Thread) -> Mark:
+        return self.marks.of(thread.track.tid, [p.tstate for p in thread.places]) if self.marks is not None else Mark()
 
     def _read(self, thread: Thread, look: int) -> int:
         """The node of the thread's stack, or `DROPPED`."""
@@ -305,6 +319,15 @@ class ProcessSampler:
         found = {"D": recording.DISK, "T": recording.STOPPED, "t": recording.STOPPED, "R": recording.RUNNING}
         return found.get(state_of(self.track.pid, thread.track.tid), recording.NETWORK if said == recording.DISK else said)
 
+    def present(self) -> list[Thread]:
+        """The threads at the last look, the main thread first."""
+        return sorted(self._threads.values(), key=lambda thread: thread.track.tid != self.track.pid)
+
+    def holder(self) -> int:
+        """The tid of the thread that had the GIL at the last look, 0 for none."""
+        last = self.track.gil.values
+        return self.track.threads[last[-1]].tid if last and 0 <= last[-1] < len(self.track.threads) else 0
+
     def forget(self) -> None:
         """Starts over after the tree of stacks was cleared: every thread's stack is read anew."""
         self.reader = StackReader(self.rt, self.bulk, self.rec.tree)
@@ -349,20 +372,24 @@ def record(
     realtime: bool = False,
     sampler_of: Callable[[ProcTarget, str, Recording, Files], ProcessSampler] = ProcessSampler,
     schedulers: Collection[int] = (),
+    marks: tuple[bool, bool] = (False, False),
 ) -> Recording:
     """Looks at processes (`(ProcTarget, label)`) `rate` times a second for `seconds`; ^C ends it early. Processes that cannot be
     read are added to `failed`. `beside(recording, seconds since the beginning)` is called after each round of looks. `realtime`:
     this thread runs before all without real-time priority, for at most half of the time. `sampler_of` makes the samplers.
-    `schedulers`: pids of the processes whose engine counts its steps.
+    `schedulers`: pids of the processes whose engine counts its steps. `marks`: whether stacks have the names of tasks, and
+    whether only those with an exception are kept.
 
     `GdbextError` where no process can be read."""
     rec = Recording(rate)
+    rec.failing = marks[1]
     files, samplers, spent = Files(), [], time.process_time()
 
     def opened(target: ProcTarget, label: str) -> ProcessSampler:
         found = sampler_of(target, label, rec, files)
         if target.pid in schedulers:
             found.steps = StepCounter(found.rt, found.bulk)
+        found.marks = Marks(found.rt, *marks) if any(marks) else None
         return found
 
     for target, label in targets:

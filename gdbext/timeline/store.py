@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterable, Iterator, Sequence
 from ..access.files import DAMAGE, JSON_SIZE, Budget, contents, json_of, open_regular, take_json
 from ..errors import GdbextError
 from ..render import files
-from . import flame, formats, page
+from . import flame, formats, page, pprof
 from .recording import STATES, Changes, ProcessTrack, Recording, ThreadTrack
 from .stalls import Stall
 from .torch_trace import Trace
@@ -23,15 +23,23 @@ VERSION = 1
 PIECE_READ = 1 << 20  # bytes of a recording that are unpacked at a time
 PART = 50_000  # numbers that are written at once
 MAX_FOLDED = 256 << 20
-ENDINGS = (".record", ".speedscope.json", ".json", ".json.gz", ".collapsed", ".folded", ".txt", ".html")
+ENDINGS = (".record", ".speedscope.json", ".json", ".json.gz", ".collapsed", ".folded", ".txt", ".html", ".pb.gz")
+FORMATS = {  # by the names that py-spy and pprof have for them
+    "flamegraph": ".html",
+    "raw": ".collapsed",
+    "speedscope": ".speedscope.json",
+    "chrometrace": ".json",
+    "pprof": ".pb.gz",
+    "record": ".record",
+}
 
 
-def check_ending(path: str) -> None:
-    """Raises `GdbextError` where a file's name does not show its format."""
-    if not path.endswith(ENDINGS):
+def check_ending(path: str, form: str = "") -> None:
+    """Raises `GdbextError` where neither `form` nor a file's name shows its format, or the name shows a picture."""
+    if path.endswith(".svg") or not form and not path.endswith(ENDINGS):
         raise GdbextError(
             f"-o {path}: the name ends in .json or .json.gz (Chrome's trace, for Perfetto), .speedscope.json, .collapsed, "
-            ".html, or .record (the recording itself, for -read)"
+            ".html (a page with a flame graph), .pb.gz (pprof), or .record (the recording itself, for -read)"
         )
 
 
@@ -40,29 +48,32 @@ def write(
     rec: Recording,
     stalls: Sequence[Stall] = (),
     *,
-    cpu: bool = False,
-    idle: bool = False,
+    what: flame.Counted = flame.AT_WORK,
+    form: str = "",
     force: bool = False,
     beside: Sequence[Trace] = (),
 ) -> None:
-    """Writes a recording in the format that the file's ending names. `cpu`, `idle`: as for `flame.stacks`. `idle` only matters
+    """Writes a recording in the format `form` of `FORMATS`, '' for the one that the file's ending names. `what.idle` only matters
     for a page, `beside` (torch traces) only for Chrome's format."""
     path = os.path.expanduser(path)
-    check_ending(path)
-    if path.endswith(".html"):
-        _text(path, force, [page.page(rec, stalls, cpu, idle)])
-    elif path.endswith(".speedscope.json"):
-        _text(path, force, [json.dumps(formats.speedscope(rec, cpu), separators=(",", ":"))])
-    elif path.endswith((".json", ".json.gz")):
+    check_ending(path, form)
+    name = FORMATS.get(form, path)
+    if name.endswith(".html"):
+        _text(path, force, [page.page(rec, stalls, what)])
+    elif name.endswith(".speedscope.json"):
+        _text(path, force, [json.dumps(formats.speedscope(rec, what.cpu), separators=(",", ":"))])
+    elif name.endswith((".json", ".json.gz")):
         pieces = formats.chrome_text(rec, stalls, beside)
         if path.endswith(".gz"):
             _packed(path, force, lambda f: f.writelines(piece.encode("utf-8", "backslashreplace") for piece in pieces))
         else:
             _text(path, force, pieces)
-    elif path.endswith(".record"):
+    elif name.endswith(".record"):
         _packed(path, force, lambda f: f.writelines(piece.encode("utf-8", "surrogatepass") for piece in _pieces(rec)))
+    elif name.endswith(".pb.gz"):
+        _packed(path, force, lambda f: f.write(pprof.profile(rec, what._replace(idle=True))))
     else:
-        _text(path, force, [flame.folded(flame.stacks(rec, cpu))])
+        _text(path, force, [flame.folded(flame.stacks(rec, what._replace(idle=True)))])
 
 
 def write_difference(path: str, own: dict[tuple[str, ...], float], before: dict[tuple[str, ...], float], force: bool) -> None:
@@ -82,7 +93,7 @@ def stacks_of(path: str, cpu: bool) -> dict[tuple[str, ...], float]:
         text = contents(os.path.expanduser(path), MAX_FOLDED)
         Budget(path, JSON_SIZE).take(2 * len(text) + 64 * text.count(b";") + 256 * text.count(b"\n"))
         return flame.parse_folded(text.decode("utf-8", "replace"))
-    return flame.stacks(read(path), cpu)
+    return flame.stacks(read(path), flame.Counted(cpu))
 
 
 def _text(path: str, force: bool, pieces: Iterable[str]) -> None:
@@ -101,6 +112,7 @@ def _pieces(rec: Recording) -> Iterator[str]:
     time."""
     tree = rec.tree
     about = {"rate": rec.rate, "began": rec.began, "seconds": rec.seconds, "cost": rec.cost, "notes": rec.notes}
+    about.update({"failing": True} if rec.failing else {})
     yield json.dumps({"gdbext-record": VERSION, **about})[:-1]
     yield from _list("frames", tree.frames, json.dumps)
     yield from _list("parents", tree.parents, str)
@@ -180,6 +192,7 @@ def read(path: str) -> Recording:
 def _recording(plain: dict[str, Any]) -> Recording:
     rec = Recording(float(plain["rate"]), float(plain["began"]))
     rec.seconds, rec.cost, rec.notes = float(plain["seconds"]), float(plain["cost"]), [str(n) for n in plain["notes"]]
+    rec.failing = bool(plain.get("failing"))
     if any(not 0 <= number < 1e12 for number in (rec.rate, rec.began, rec.seconds, rec.cost)):
         raise ValueError("times that are none")
     for function, file, line in plain["frames"]:

@@ -49,6 +49,15 @@ class Count:
     def __init__(self, group: str, rank: int | None, size: int, begun: dict[str, int], default: bool = False) -> None:
         self.group, self.rank, self.size, self.begun, self.default = group, rank, size, begun, default
 
+    @property
+    def unique(self) -> bool:
+        """Whether its name is that of no other job's group; torch names the groups of all jobs alike."""
+        return self.group.startswith("NCCL communicator")
+
+    def key(self, job: str) -> tuple[str, str]:
+        """What its members share, and those of no other group."""
+        return "" if self.unique else job, self.group
+
 
 def find(rt: Runtime) -> list[Count]:
     """`[Count]` of a process; [] where it has none, or none that can be read."""

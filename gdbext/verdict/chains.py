@@ -5,12 +5,14 @@ culprit."""
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any, Iterable
 
 from ..requests.model import KEPT, MOVING, NEVER_FITS
 from . import fronts
 from .facts import Facts, Node, ThreadState
-from .states import ENDED, INPUT, MOVES, NOBODY, UNKNOWN, End
+from .graph import step
+from .states import ENDED, INPUT, MOVES, NOBODY, RING, UNKNOWN, End
 from .walk import Chain, chain_of
 
 MAX_CHAINS = 48  # kinds of chains
@@ -19,11 +21,11 @@ MAX_WAITERS = 2000
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 
 
-def chains_of(facts: Facts, requests: Iterable[Any] = ()) -> list[Chain]:
-    """The chains of everything that waits, folded by kind, `MAX_CHAINS` at most. Those of an engine's roles and of main threads
-    come first."""
+def chains_of(facts: Facts, requests: Iterable[Any] = (), ahead: Iterable[Node] = ()) -> list[Chain]:
+    """The chains of everything that waits, folded by kind, `MAX_CHAINS` at most. Those of the nodes in `ahead` come first, then
+    those of an engine's roles and of main threads."""
     found: dict[Any, Chain] = {}
-    for chain in [*_of_threads(facts), *_of_requests(facts, requests)]:
+    for chain in [*_of_threads(facts, ahead), *_of_requests(facts, requests)]:
         end = chain.end
         way = chain.waits_for, *(text for _, text in chain.through)
         last = end.state, end.pid, end.node if end.node != chain.waiter else None
@@ -35,22 +37,39 @@ def chains_of(facts: Facts, requests: Iterable[Any] = ()) -> list[Chain]:
     return list(found.values())[:MAX_CHAINS]
 
 
-def _of_threads(facts: Facts) -> list[Chain]:
+def _of_threads(facts: Facts, ahead: Iterable[Node]) -> list[Chain]:
     roles = sorted(facts, key=lambda f: not f.role)
     mains = [f.main.node for f in roles if f.main is not None]
     loops = [loop.main for f in roles for loop in f.loops if loop.main is not None]
     threads = [t for f in roles for t in f.threads[1:] if not t.idle and (t.edge is not None or t.call is not None)]
     tasks = [t.node for f in roles for t in f.tasks if t.state != "running"]
     order = [t.node for t in threads if t.python] + tasks + [t.node for t in threads if not t.python]
-    nodes = list(dict.fromkeys([*mains, *loops, *order]))[:MAX_WAITERS]
-    found = []
+    known = {*mains, *loops, *order}
+    nodes = list(dict.fromkeys([*(node for node in ahead if node in known), *mains, *loops, *order]))[:MAX_WAITERS]
+    found: list[Chain] = []
+    alike: dict[tuple[str, int], Chain] = {}  # by what they wait for, and the list of those that could end that
     for node in nodes:
-        chain = chain_of(facts, node)
+        now = step(facts, node)
+        chain = _as(facts, alike.get((now.waits_for, id(now.nodes))), node) or chain_of(facts, node)
+        alike.setdefault((now.waits_for, id(now.nodes)), chain)
         if chain.waits_for:
             found.append(chain)
         elif node in mains and chain.end.state not in (MOVES, ENDED):
             found.append(Chain(node, "", [], chain.end))
     return found + [_resting(t) for f in roles for t in f.threads[1:] if t.idle and t.python]
+
+
+def _as(facts: Facts, other: Chain | None, node: Node) -> Chain | None:
+    """The chain from a node that waits for the very same as the one from which another goes; None where it may be another one."""
+    if other is None or not other.through or node in other.nodes:
+        return None
+    end = other.end
+    if end.node == other.waiter:  # a ring, or it reaches back to its start
+        last = step(facts, other.through[-1][0])
+        if end.state != RING or node not in last.nodes:
+            return None
+        end = replace(end, node=node)
+    return Chain(node, other.waits_for, other.through, end)
 
 
 def _resting(t: ThreadState) -> Chain:

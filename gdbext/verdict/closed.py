@@ -81,11 +81,12 @@ def waits_to_end(f: ProcessState) -> list[tuple[Node, str]]:
         if one.edge is None and one.call is not None and one.call.name == "futex" and one.python and not one.idle:
             waits.append((one.node, futex_of(one)))
             meant = meant or f.main is one
-    t = f.main
-    if t is not None and t.edge is None and t.call is not None and t.call.name in ("read", "recv", "write"):
-        if at_other_ends(f, t.call) == {f.pid}:
-            meant, text = True, ", ".join(source.text for source in t.call.sources)
-            waits.insert(0, (t.node, f"{text}, of which it has the other end itself, in {t.top}"))
+    for t in f.threads:
+        full = t.call is not None and t.call.name == "write" and not t.idle  # others may read for as long as the program runs
+        if t.edge is None and t.call is not None and (full or t is f.main and t.call.name in ("read", "recv")):
+            if at_other_ends(f, t.call) == {f.pid}:
+                meant, text = True, ", ".join(source.text for source in t.call.sources)
+                waits.insert(0, (t.node, f"{text}, of which it has the other end itself, in {t.top}"))
     return waits if meant else []
 
 
@@ -99,7 +100,7 @@ ENDS = ("Thread", "task")
 _FILES = ("read", "recv", "write", "epoll", "poll", "select")
 WITHIN = (
     *ENDS,
-    *("rwlock", "barrier", "once", "guard", "semaphore", "condition"),  # that of its own threads: see `Call.shared`
+    *("mutex", "rwlock", "barrier", "once", "guard", "semaphore", "condition"),  # that of its own threads: see `Call.shared`
     *table.WITHIN,
 )
 
@@ -124,7 +125,9 @@ def _needed(facts: Facts, f: ProcessState) -> set[int] | None:
 
 def _needed_by(facts: Facts, f: ProcessState, t: ThreadState) -> set[int] | None:
     """As `_needed`, for one thread."""
-    if t.load is None or t.woke or not t.still or t.call is not None and t.call.limited:
+    loop = f.loop_of(t.node[1])
+    limited = t.call is not None and t.call.limited and not (loop is not None and loop.untimed)
+    if t.load is None or t.woke or not t.still or limited:
         return None
     if t.call is not None and t.call.shared and not (t.edge is not None and t.edge.shared):
         return None  # a Python object in memory that other processes may share
@@ -134,7 +137,6 @@ def _needed_by(facts: Facts, f: ProcessState, t: ThreadState) -> set[int] | None
         return None
     if t.call.name == "wait" and t.call.peers:
         return set(t.call.peers)
-    loop = f.loop_of(t.node[1])
     if loop is not None and (loop.ready or loop.running):
         return None
     if t.call.name == "futex":  # of its own process: it is not shared, and has no time limit
@@ -148,7 +150,8 @@ def at_other_ends(f: ProcessState, call: Call) -> set[int] | None:
     if f.hidden:
         return None
     for source in call.sources:
-        known = source.kind == "pipe" and not source.is_named or source.kind in ("unix", "served", "client") and not source.unread
+        known = source.kind == "pipe" and not source.is_named or source.kind == "terminal"  # who made it has its other end alone
+        known = known or source.kind in ("unix", "served", "client") and (call.name == "write" or not source.unread)
         ends = set(ends_of(f, call, source)) if known else set()
         if not ends:
             return None
@@ -164,6 +167,8 @@ def _needed_for(facts: Facts, edge: Edge) -> set[int] | None:
         return {edge.pid} if edge.pid else None
     if edge.kind == "Job":
         return set(edge.pids)
+    if edge.sharers:
+        return set(edge.sharers)
     if edge.shared:
         owner = facts.process(edge.owner) if edge.owner is not None else None
         return {owner.pid} if owner is not None else None

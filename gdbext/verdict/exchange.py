@@ -13,7 +13,7 @@ from ..engines.shm_rings import Ring
 from ..errors import GdbextError
 from ..observe.families import Outsider
 from ..observe.system_calls import Call, Source
-from ..render.records import DAMAGE, Codec, Reading
+from ..render.records import DAMAGE, Codec, Reading, Writing
 from ..requests.instances import Side
 from ..requests.model import Counter, Place, Tracked
 from ..stacks.async_waits import LoopState, TaskState
@@ -23,7 +23,7 @@ from ..torch.collectives import Count
 from .closed import acts
 from .facts import Facts, ProcessState, ThreadState
 
-SCHEMA = "llm-observed/1"
+SCHEMA = "llm-observed/2"
 FRAMES = 64  # of a stack
 
 
@@ -41,12 +41,13 @@ CODEC = Codec(
     + (sightings.Look, sightings.Sighting, sightings.Keeper, sightings.Transfer, sightings.Connector, Tracked, Place)
     + (sightings.InStep, sightings.Start, sightings.Offload, sightings.Exchange, Outsider),
     left={  # members that stay where they were read
-        "ProcessState": {"rank", "snapshot", "view", "window", "partial", "requests"},
+        "ProcessState": {"rank", "snapshot", "view", "window", "partial", "requests", "outside", "reach"},
         "TaskState": {"key"},
         "Keeper": {"sample"},
         "Sighting": {"sampling", "request"},
     },
     becomes=_sent,
+    alike=("Frame",),
 )
 MACHINE = 32  # bits: pids of the machine with number N begin at N << MACHINE
 
@@ -55,16 +56,16 @@ MACHINE = 32  # bits: pids of the machine with number N begin at N << MACHINE
 def facts_data(seen: Sequence[ProcessState], sides: Sequence[Side], host: str, version: str) -> dict[str, Any]:
     """The facts of this machine as JSON. `sides`: its engine instances, whose requests are judged with all others."""
     named = {node for f in seen for edge in f.edges for node in (edge.owner, *edge.candidates, *edge.bystanders) if node}
-    facts, processes, resting = Facts(seen), [], 0
+    facts, processes, resting, writing = Facts(seen), [], 0, Writing(CODEC)
     for f in seen:
         kept = [t for t in f.threads if t.main or not t.idle or t.edge is not None or t.node in named]
         sent = {t.node for t in kept}
         left = [t for t in f.threads if t.node not in sent]
         resting += len(left)
         alone = sum(acts(facts, f, t) for t in left)
-        processes.append(CODEC.data(replace(f, threads=kept, left_out=len(left), unsent=alone)))
+        processes.append(writing.data(replace(f, threads=kept, left_out=len(left), unsent=alone)))
     return {
-        **sides_data(sides, host, version),
+        **sides_data(sides, host, version, writing),
         "processes": processes,
         "resting": resting,
         "partial": [f"{f.name}: {reason}" for f in seen for reason in f.partial],
@@ -72,9 +73,11 @@ def facts_data(seen: Sequence[ProcessState], sides: Sequence[Side], host: str, v
     }
 
 
-def sides_data(sides: Sequence[Side], host: str, version: str) -> dict[str, Any]:
-    """The engine instances of this machine with their requests, without facts of threads."""
-    known = [CODEC.data(side) for side in sides]
+def sides_data(sides: Sequence[Side], host: str, version: str, writing: Writing | None = None) -> dict[str, Any]:
+    """The engine instances of this machine with their requests, without facts of threads; by the `writing` of what is read before
+    them."""
+    writing = writing or Writing(CODEC)
+    known = [writing.data(side) for side in sides]
     return {"schema": SCHEMA, "version": version, "host": host, "processes": [], "sides": known}
 
 
@@ -127,9 +130,17 @@ def _fix_labelled(d: _Decoder, one: Any) -> None:
     one.label, one.pid = d.name(one.label), d.pid(one.pid)
 
 
+def _fix_frame(_: _Decoder, frame: Frame) -> None:
+    said = [getattr(frame, name, None) for name in ("kind", "function", "file")]
+    if not all(isinstance(one, str) for one in said) or not isinstance(getattr(frame, "line", 0), (int, type(None))):
+        raise TypeError(f"a frame is {str(said)[:40]}")
+    frame.line = getattr(frame, "line", None)
+
+
 _FIXES: dict[str, Callable[[_Decoder, Any], None]] = {
     "ProcessState": _fix_process,
     "Edge": _fix_edge,
+    "Frame": _fix_frame,
     "Call": _fix_call,
     "Place": _fix_labelled,
     "Look": _fix_labelled,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence
 
 from ..engines import registry, shm_rings
+from ..observe.outside import Outside
 from ..observe.system_calls import Call, Source
 from ..observe.window import RUNS, STILL, Window
 from ..primitives import table
@@ -16,6 +17,7 @@ from ..stacks import ray_actors
 from ..stacks.async_waits import LoopState, TaskState
 from ..stacks.threads import ProcessView, waits_in_kernel
 from ..stacks.waits import Edge
+from ..torch.collectives import Count
 from . import patterns
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ class ThreadState:
     call: Call | None = None  # the system call that it is in
     waited: bool = False  # in some sample it was in a wait without a time limit that others end
     futile: bool = False  # it runs, and is known to change nothing
+    alters: bool = False  # it runs, and changes what it can reach beyond its variables
     kernel: str = ""  # of a thread in state D: the kernel function that it is blocked in
     for_good: bool = False  # when its sleep ends, its code only sleeps again
     polls: bool = False  # its loop only asks, over and over, for what its `edge` or `call` says
@@ -154,6 +157,11 @@ class ThreadState:
     def victim(self) -> bool:
         """Whether it is where ranks wait for others. Then the objects it holds are not the cause."""
         return bool(self.collective) or self.does in ("device", "ring", "startup")
+
+    @property
+    def tries(self) -> bool:
+        """Whether it asks over and over for what its `edge` says."""
+        return self.edge is not None and self.edge.polls
 
     @property
     def top(self) -> str:
@@ -266,6 +274,7 @@ class ProcessState:
         default_factory=list
     )  # with connections not accepted, or bytes not read: at the first sample or the last
     waited: set[int] = field(default_factory=set)  # the inodes of those at both
+    served: set[int] = field(default_factory=set)  # the inodes of its clients' connections
     broken: str = ""  # why it serves no requests any more, by its own word
     in_step: InStep | None = None  # how far it is among ranks that go in step
     start: Start | None = None  # the ranks whose start it waits for
@@ -276,14 +285,20 @@ class ProcessState:
     read: int = 0  # bytes that it read in the window
     wrote: int = 0  # and wrote
     others: dict[int, Outsider] = field(default_factory=dict)  # {pid: what one did that was not sampled}
+    uncalled: bool = False  # no Python program, and not asked for: that it rests says nothing of what it owes
     throttled: bool = False  # a quota of CPU time of its control groups was used up in the window
     short: list[str] = field(default_factory=list)  # resources that have run out
+    restarts: str = ""  # that children of it fail, one after the other
     free_threaded: bool = False  # it has no GIL: a thread that stays attached while another wants all to stop counts as holder
     # the sources of the facts: no rule reads them, and facts that a test makes up have none
     rank: Rank | None = None
     snapshot: ProcessSnapshot | None = None  # its copy
     view: ProcessView | None = None  # of the copy
     window: Window = field(default_factory=Window)  # what its threads did
+    outside: Outside | None = None  # what is known of one that may not be read
+    deaf: bool = False  # it alone serves its engine's port, where a request was not read for seconds
+    stands: bool = False  # its engine's own port says that requests run and that no token comes
+    reach: dict[int, Outside] = field(default_factory=dict)  # {pid: that, and of those that it waits for}
     partial: list[str] = field(default_factory=list)  # why this is not all
 
     @property
@@ -294,6 +309,13 @@ class ProcessState:
     @property
     def main(self) -> ThreadState | None:
         return self.threads[0] if self.threads else None
+
+    @property
+    def sole(self) -> ThreadState | None:
+        """The only thread of its own that is no idle helper, None where there are others: what the process reads and writes is
+        its."""
+        own = [t for t in self.threads if t.python and not t.idle]
+        return own[0] if len(own) == 1 else None
 
     def spent(self, pids: Iterable[int]) -> float:
         """Seconds of CPU that processes which it knows, with their descendants, used in the window."""
@@ -349,6 +371,27 @@ class Facts:
         return self._processes[index]
 
     @functools.cached_property
+    def groups(self) -> dict[tuple[str, str], list[tuple[ProcessState, Count]]]:
+        """{`Count.key` of a group: its members with their counts}"""
+        found: dict[tuple[str, str], list[tuple[ProcessState, Count]]] = {}
+        for f in self._processes:
+            for count in f.counts:
+                found.setdefault(count.key(f.job), []).append((f, count))
+        return found
+
+    @functools.cached_property
+    def _numbered(self) -> dict[tuple[str, int | None], list[ProcessState]]:
+        found: dict[tuple[str, int | None], list[ProcessState]] = {}
+        for f in self._processes:
+            found.setdefault((f.job, f.number), []).append(f)
+        return found
+
+    def rank(self, job: str, number: int | None) -> list[ProcessState]:
+        """The process that has a number among all ranks of a job; [] where it is not there, or several may be it."""
+        found = self._numbered.get((job, number), []) if number is not None else []
+        return found if len(found) == 1 else []
+
+    @functools.cached_property
     def elsewhere(self) -> list[ThreadState]:
         """The main threads of ranks that are in no collective."""
         mains = [f.main for f in self._processes if f.main is not None and (f.world is not None or f.role == "worker")]
@@ -378,6 +421,9 @@ class Verdict:
     * `children`: {name: pid} of culprits that were not sampled
     * `not_asked`: ranks that others wait for and that were not sampled; `hosts`: {one of them: its machine's address}
     * `again`: it holds only if a second window gives the same
+    * `longer`: seconds that it has to last
+    * `unread`: it rests on processes that were not sampled
+    * `from_outside`: it rests on /proc alone
     * `if_it_lasts`: of an "unknown" one, the verdict where what one look showed lasts; None where that is not all that is missing
     * `engine`, `group`: set by `judge`
     """
@@ -392,7 +438,8 @@ class Verdict:
         self.not_asked: list[str] = []
         self.hosts: dict[str, str] = {}
         self.if_it_lasts: Verdict | None = None
-        self.again = False
+        self.again = self.unread = self.from_outside = False
+        self.longer = 0.0
         self.engine, self.group = "", ""
 
     def __repr__(self) -> str:

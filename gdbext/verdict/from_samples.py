@@ -6,21 +6,28 @@ import hashlib
 from typing import TYPE_CHECKING, Iterable, Sequence
 
 from .. import log
+from ..access.procfs import wait_channel
+from ..cpython import primitive_states
 from ..cpython.runtime import Runtime
 from ..errors import GdbextError
+from ..observe.system_calls import Call, children_of
 from ..observe.window import LEAST
-from ..stacks import ray_actors
+from ..primitives import table
+from ..stacks import kept, permits, ray_actors
 from ..stacks.async_waits import AsyncState, TaskState
+from ..stacks.references import references_of
 from ..stacks.threads import ProcessView
 from ..stacks.waits import Edge
 from . import patterns
 from .facts import ProcessState, ThreadState
 from .nodes import givers_at
+from .words import AWAITED
 
 if TYPE_CHECKING:
     from ..torch.collectives import Count
 
 MIN_GIL_LOOKS = 6
+MAX_FRAMES = 8
 KEY_BYTES = 32  # of multiprocessing's key
 PEERS = {"send": "dst", "recv": "src"}  # functions of distributed_c10d.py: the variable that is a rank of the whole job
 
@@ -97,6 +104,45 @@ def follow_actors(seen: Sequence[ProcessState]) -> None:
         edge.note = edge.note if nodes else "its actor runs no method: its result is on its way, or lost"
 
 
+def places_in_kernel(s: ProcessState) -> None:
+    """Fills in where in the kernel threads are blocked; of a vfork, which child it waits for: the youngest of the thread."""
+    for tid, thread in s.window.threads.items():
+        blocked = thread.after is not None and thread.after.state == "D"
+        thread.kernel = wait_channel(s.pid, tid) if blocked else ""
+        if thread.kernel in AWAITED:
+            thread.call = Call("wait", peers=children_of(s.pid, tid)[-1:])
+
+
+def statuses(rt: Runtime | None) -> set[int]:
+    """How the children ended, as wait(2) gives it, that the main thread's frames name and that have been asked about."""
+    found: set[int] = set()
+    with log.passing_over(GdbextError):
+        for frame in rt.frames(rt.threads()[0])[:MAX_FRAMES] if rt is not None else ():
+            for _, obj in references_of(rt).of_frame(frame):
+                row = primitive_states.row_of(obj) if obj.type.is_heap else None
+                if row is not None and row.kind == "Process":
+                    with log.passing_over(GdbextError):
+                        owner = obj.attr("_popen") if "_popen" in dict(obj.fields()) else obj
+                        code = owner.attr("returncode")
+                        number = None if code.is_none() else int(code.integer())
+                        found.update(() if number is None else (number << 8 if number >= 0 else -number,))
+    return found
+
+
+def find_kept(s: ProcessState, rt: Runtime | None) -> None:
+    """Looks on the heap of a running process for who has the locks that nobody is known to have."""
+    if rt is not None and s.view is not None:
+        nodes = {**{id(th): (s.name, th.tid) for th in s.view.threads}, **{id(task): task.node for task in s.tasks}}
+        with log.passing_over(GdbextError):
+            edges = [t.edge for t in s.threads if t.edge is not None and not t.idle]
+            edges += [task.edge for task in s.tasks if task.edge is not None]
+            kept.set_owners(edges, rt, [*s.view.threads, *s.tasks], lambda agent: nodes[id(agent)])
+        lent = [edge for edge in s.edges if edge.kind in table.LENDS and edge.owner is None and not edge.candidates]
+        if lent:  # the copy lacks most of what leads there
+            live = [kept.Kept(0, rt.frames(py), node=(s.name, py.tid)) for py in rt.threads()]
+            permits.set_all(lent, rt, [*live, *s.tasks])
+
+
 def lock_own_files(s: ProcessState) -> None:
     """Sets, for each lock on a file that the process itself has by another descriptor, the threads that can reach that one."""
     for t in s.threads:
@@ -125,12 +171,15 @@ def fill_in(s: ProcessState) -> None:
     for t, th in zip(s.threads[-len(s.view.threads) :], s.view.threads):
         seen = s.window.thread(th.tid)
         t.moved, t.advanced, t.futile, t.woke = seen.moved, seen.advanced, seen.futile, seen.woke
+        t.alters = seen.alters
         t.load, t.wanted = s.window.load(seen.ran), s.window.load(seen.wanted)
         t.state = seen.after.state if seen.after else th.state or "S"
         t.call, t.kernel, t.for_good = seen.call, seen.kernel, seen.for_good
         t.polls, t.asks_anew = seen.asks is not None, seen.asks_anew(s.window.seconds)
         t.waited = s.window.waited and t.main
         t.holds = bool(gil and gil.count and gil.held.get(th.tid, 0) == gil.count and len(gil.switches) == 1)
+    if s.sole is not None and s.read + s.wrote > 0:
+        s.sole.futile = False  # what goes through files is in no object
     s.gil_hog = _unreleased_gil(s)
     s.free_threaded = bool(gil and gil.disabled)
 

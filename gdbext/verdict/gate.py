@@ -42,7 +42,7 @@ def judged(facts: Facts, found: Verdict) -> Verdict:
         said = Verdict("unknown", [], [*found.evidence, *(f"{reason}: {SLOW}" for reason in reasons[:4])])
         said.not_asked, said.hosts = found.not_asked, found.hosts
         return said
-    return next((one for one in (_stopped(facts, node, found) for node in found.culprits) if one is not None), found)
+    return next((one for one in (stopped(facts, node, found) for node in found.culprits) if one is not None), found)
 
 
 def slow(facts: Facts, node: Node, kind: str = "lock-held") -> str:
@@ -161,7 +161,7 @@ def _awaited(facts: Facts, f: ProcessState, node: Node) -> list[int]:
     return [pid for pid in dict.fromkeys(pids) if pid and pid not in f.ancestors]
 
 
-def _stopped(facts: Facts, node: Node, found: Verdict) -> Verdict | None:
+def stopped(facts: Facts, node: Node, found: Verdict) -> Verdict | None:
     """The verdict on a stopped process that was not sampled and for which `node` waits, or None."""
     stopped = {pid: (one, program) for one in outsiders(facts, chain_of(facts, node)) for pid, program in one.stopped}
     if not stopped:

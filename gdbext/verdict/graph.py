@@ -4,14 +4,18 @@ nobody, or somebody outside; or what a node does that waits for none. `walk` goe
 
 from __future__ import annotations
 
-from typing import Sequence
+import bisect
+import signal
+from typing import Any, Sequence
 
 from ..engines import shm_rings
 from ..observe.system_calls import Call
 from ..observe.window import STILL
 from ..stacks import ray_actors
-from ..stacks.async_waits import RUNNABLE, TaskState
+from ..stacks.async_waits import CLOSED, RUNNABLE, TaskState
+from ..stacks.kept import SUSPENDED
 from ..stacks.waits import Edge
+from ..torch.collectives import Count
 from . import jobs, patterns
 from .closed import closed, who_may
 from .facts import LOCKS, NATIVE, Facts, Node, ProcessState, ThreadState
@@ -36,8 +40,10 @@ from .nodes import (
 )
 from .states import BLOCKED, ENDED, INPUT, MOVES, NOBODY, RUNS, SLEEPS, SPINS, STOPPED, THERE, UNKNOWN, End, Step
 from .turns import behind
-from .words import called, describe, describe_node, futex_of, kept_line
+from .words import AWAITED, called, describe, describe_node, futex_of, kept_line
 
+_STARTS = ("nanosleep", "wait")  # calls of a thread that starts one child after the other
+ASKED_TO_END = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}
 MAX_UNREAD = 8  # workers of a pool that a chain names
 
 
@@ -86,6 +92,8 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
         return Step(f"its {main[1]}, in the event loop", [main], owned=True)
     if t.main and f.rings and t.stands_in(shm_rings.waits_in):
         return _ring(facts, f, t)
+    if t.main and f.restarts and (t.edge is None or t.edge.kind == "Process") and t.call is not None and t.call.name in _STARTS:
+        return Step("a child that does not end at once", (), End(None, ENDED, f.restarts, kind="unknown"))
     if t.edge is not None and t.edge.kind == "GIL":
         return _gil(facts, f, t, t.edge)
     if t.takes_tasks:
@@ -112,10 +120,14 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
         found = _call(facts, f, t)
         kind = found.kind or (found.end.outlook if found.end is not None else "unknown")
         return _alone_does(t, does, kind) if does else found
+    if does == "blocked" and t.kernel in AWAITED and t.call is not None and t.call.peers:  # the child has its memory
+        found = _processes(facts, f, t.call.peers, "a child of its vfork")
+        found.kind = does
+        return found
     if does:
         return _alone_does(t, does)
     if t.denied:
-        return _does(t.node, UNKNOWN, f"{describe(t)}: it wants a CPU and hardly gets one")
+        return _does(t.node, UNKNOWN, f"{describe(t)}: it wants a CPU and hardly gets one", "ticks" if t.woke > 1 else "")
     return _collective(facts, f, t) if t.collective else _call(facts, f, t)
 
 
@@ -161,49 +173,120 @@ def _gil(facts: Facts, f: ProcessState, t: ThreadState, edge: Edge) -> Step:
 
 
 def _collective(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
-    """The step to the other ranks of the job, those that are not in the collective; where its group is known, to members of
-    that."""
+    """The step to the members of its group that have begun fewer collectives of it, wherever they are; where none is known to
+    have, to those that are in no collective; of a group that is not known, to all ranks of the job that are in none."""
     if t.peer is not None:
         return _peer(facts, f, t)
-    others = [(main.node, one) for main in facts.elsewhere for one in [facts.process(main.node)] if one is not None]
-    others = [(node, one) for node, one in others if node != t.node and (not f.job or one.job in ("", f.job))]
-    members = [node for node, one in others if t.group and any(count.group == t.group for count in one.counts)]
-    absent = members or [node for node, _ in others]
     said = f"the other ranks in {t.collective}"
-    if not absent:
-        return _unknown(said, "no rank that was read is elsewhere")
-    return Step(said, absent, None, True, bool(members), kind="unknown")
+    own = next((count for count in f.counts if count.group == t.group), None)
+    fewer = _counted(facts, f, own).awaited(sum(own.begun.values()), t) if own is not None else []
+    if fewer:
+        return Step(said, fewer, None, True, True, kind="unknown")
+    others = [node for node in facts.once(_elsewhere).get(own.key(f.job) if own is not None else None, ()) if node != t.node]
+    members = bool(others)
+    if not members:
+        others = [node for node, job in facts.once(_in_none) if node != t.node and (not f.job or job in ("", f.job))]
+    return (
+        Step(said, others, None, True, members, kind="unknown")
+        if others
+        else _unknown(said, "no rank that was read is elsewhere")
+    )
+
+
+def _counted(facts: Facts, f: ProcessState, own: Count) -> _Counted:
+    """The members of a group of a process, by how many collectives of it they have begun."""
+    known: dict[tuple[str, str], _Counted] = facts.once(_by_count)
+    return known[own.key(f.job)]
+
+
+class _Counted:
+    """The main threads of a group's members, by how many collectives of it they have begun."""
+
+    def __init__(self, members: Sequence[tuple[ProcessState, Count]]) -> None:
+        begun = [(sum(count.begun.values()), f.main) for f, count in members if f.main is not None]
+        begun.sort(key=lambda one: one[0])
+        self.numbers, self.mains = [n for n, _ in begun], [main for _, main in begun]
+        self._known: dict[Any, list[Node]] = {}
+
+    def upto(self, number: int) -> list[Node]:
+        """Those that have begun fewer than `number`."""
+        if number not in self._known:
+            self._known[number] = [main.node for main in self.mains[: bisect.bisect_left(self.numbers, number)]]
+        return self._known[number]
+
+    def awaited(self, number: int, t: ThreadState) -> list[Node]:
+        """The same for a thread that waits in a collective, without those that wait in the same one: messages between two ranks
+        are counted too."""
+        key = number, t.group, t.collective
+        if key not in self._known:
+            few = self.mains[: bisect.bisect_left(self.numbers, number)]
+            self._known[key] = [main.node for main in few if (main.group, main.collective) != (t.group, t.collective)]
+        return self._known[key]
+
+
+def _by_count(facts: Facts) -> dict[tuple[str, str], _Counted]:
+    return {key: _Counted(members) for key, members in facts.groups.items()}
+
+
+def _in_none(facts: Facts) -> list[tuple[Node, str]]:
+    """(the main thread of a rank that is in no collective, its job)"""
+    found = [(t.node, facts.process(t.node)) for t in facts.elsewhere]
+    return [(node, f.job) for node, f in found if f is not None]
+
+
+def _elsewhere(facts: Facts) -> dict[tuple[str, str] | None, list[Node]]:
+    """{`Count.key` of a group: the main threads of its members that are in no collective}"""
+    found: dict[tuple[str, str] | None, list[Node]] = {}
+    for node, _ in facts.once(_in_none):
+        f = facts.process(node)
+        for count in f.counts if f is not None else ():
+            found.setdefault(count.key(f.job if f is not None else ""), []).append(node)
+    return found
 
 
 def _at_store(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     """The step of a rank that sets up a group: to those that have not come to do so, or to none where all have."""
-    mains = [one.main for one in facts if one.job == f.job and one is not f and one.world is not None and one.main is not None]
-    late = [main.node for main in mains if not main.at_store and not main.collective]
+    late = [node for node in facts.once(_late_at_store).get(f.job, ()) if node[0] != f.name]
     said = f"the other ranks in {t.at_store.function}"
     return Step(said, late, None, True, True) if late else _does(t.node, UNKNOWN, describe(t))
 
 
+def _late_at_store(facts: Facts) -> dict[str, list[Node]]:
+    """{job: the main threads of its ranks that neither set up a group nor are in a collective}"""
+    found: dict[str, list[Node]] = {}
+    for f in facts:
+        if f.world is not None and f.main is not None and not f.main.at_store and not f.main.collective:
+            found.setdefault(f.job, []).append(f.main.node)
+    return found
+
+
 def _key(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     """The step of a rank that waits for a key of its job's store: to the other ranks, any of which may set it."""
-    mains = [one.main for one in facts if one.job == f.job and one is not f and one.world is not None and one.main is not None]
-    nodes = [main.node for main in mains if not main.find(patterns.STORE_WAITS, "native")]
+    own = f.main.node if f.main is not None else None
+    nodes = [node for node in facts.once(_not_at_a_key).get(f.job, ()) if node != own]
     said = "a key of its job's store"
     return Step(said, nodes) if nodes else _unknown(said, "each rank that was read waits for one itself")
+
+
+def _not_at_a_key(facts: Facts) -> dict[str, list[Node]]:
+    """{job: the main threads of its ranks that wait for no key of its store}"""
+    found: dict[str, list[Node]] = {}
+    for f in facts:
+        if f.world is not None and f.main is not None and not f.main.find(patterns.STORE_WAITS, "native"):
+            found.setdefault(f.job, []).append(f.main.node)
+    return found
 
 
 def _peer(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     """The step to the one rank to which a rank sends, or from which it receives."""
     said = f"rank {t.peer} in {t.collective}"
-    peers = [one.main.node for one in facts if one.job == f.job and one.number == t.peer and one.main is not None]
-    return Step(said, peers, None, True, kind="unknown") if len(peers) == 1 else _unknown(said, "that rank was not read")
+    peers = [one.main.node for one in facts.rank(f.job, t.peer) if one.main is not None]
+    return Step(said, peers, None, True, kind="unknown") if peers else _unknown(said, "that rank was not read")
 
 
 def _late(facts: Facts, f: ProcessState) -> list[Node]:
     """The main threads of the processes that have begun fewer collectives of a group of this job than a process has."""
-    mine = {count.group: sum(count.begun.values()) for count in f.counts}
-    others = [(other.main, count) for other in facts if other is not f and other.job == f.job for count in other.counts]
-    fewer = [main.node for main, one in others if main is not None and sum(one.begun.values()) < mine.get(one.group, 0)]
-    return list(dict.fromkeys(fewer))
+    return list(dict.fromkeys(node for own in f.counts for node in _counted(facts, f, own).upto(sum(own.begun.values()))))
 
 
 def _call(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
@@ -263,6 +346,8 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
     if call.name == "open":  # no end of the kind was opened since it waits, or it would have come back
         why = "no process has that end of it open; any that sees the file may open it"
         return Step(said, (), End(None, NOBODY, why, kind="unknown"))
+    if all(source.comes for source in call.sources) and (not f.children or f.requests == []):  # a child may owe it
+        return Step(said, (), End(node, INPUT, describe_node(facts, node)))
     if {source.kind for source in call.sources} <= {"event", "other", "file"}:
         return Step(said, (), End(node, UNKNOWN, describe_node(facts, node)))
     commands = call.name != "write" and bool(known) and all(pid in f.ancestors for pid in known)  # its parent's, which owes none
@@ -286,6 +371,8 @@ def _alone(facts: Facts, f: ProcessState, node: Node, call: Call, said: str) -> 
     """A wait for files of which no other process that was read has the other ends."""
     inodes = {source.inode for source in call.sources} | {peer for source in call.sources for peer in source.peers}
     held = any(pid == f.pid for inode in inodes for pid, _ in f.peers.get(inode, ()))
+    if held and call.name != "write" and all(source.is_named for source in call.sources):  # open for both, so that it never ends
+        return Step(said, (), End(node, INPUT, "any process that sees it may write there"))
     why = "this process alone is seen to have the other end" if held else "the process at its other end is not seen"
     more = f"; {', '.join(map(str, f.hidden[:8]))} may have it too, and may not be looked at" if f.hidden else ""
     may = who_may(facts, f, node)
@@ -322,7 +409,7 @@ def _processes(facts: Facts, f: ProcessState, pids: Sequence[int], said: str, ca
     who = ", ".join(called(f, pid) for pid in pids[:4])
     others = [End(None, UNKNOWN, "it was not read", pid) for pid in pids[1:MAX_UNREAD]]
     state, kind = (RUNS, "works") if ran > STILL else (UNKNOWN, kind)
-    return Step(said, (), End(None, state, f"process {who} {did} not read", pids[0], others, kind), pids=pids)
+    return Step(said, (), End(None, state, f"process {who} {did} not read", pids[0], others, kind), pids=pids, call=call)
 
 
 def _at_end(f: ProcessState, call: Call | None) -> list[Node]:
@@ -381,13 +468,22 @@ def _of_edge(facts: Facts, edge: Edge, every: bool, said: str) -> Step:
         f is not None and edge.kind == "rwlock" and not edge.orphan and f in facts.once(closed)
     ):  # it counts its readers: any thread may be one
         return Step(said, [t.node for t in f.threads if t.node != edge.waiter], owned=True)
-    if edge.kind in (*LOCKS, ray_actors.KIND) or edge.candidates:
+    if edge.how == SUSPENDED and f in facts.once(closed):
+        return Step(said, (), End(None, NOBODY, f"{edge.note}, and no thread is left that could go on with it"))
+    locked = edge.kind in LOCKS and f is not None and f in facts.once(closed)
+    if edge.kind in (*LOCKS, ray_actors.KIND) and not locked or edge.candidates:
         return _unknown(said, edge.note or "all that could end that wait for the same")
     return _no_one(facts, f, edge, said)
 
 
 def _no_one(facts: Facts, f: ProcessState | None, edge: Edge, said: str) -> Step:
     """A wait that no node was found to end: who may all the same, or that nobody can."""
+    tells = next((loop.calls[edge.address] for loop in f.loops if edge.address in loop.calls), None) if f is not None else None
+    if f is not None and tells is not None:
+        return _sources(facts, f, edge.waiter, tells)
+    signals = [loop.signalled[edge.address] for loop in f.loops if edge.address in loop.signalled] if f is not None else []
+    if f is not None and signals and (set(signals) <= ASKED_TO_END or not f.children):  # a child may owe another
+        return Step(said, (), End(edge.waiter, INPUT, "a handler of a signal tells it"))
     note = f"; {edge.note}" if edge.note and edge.kind not in NATIVE else ""  # of these it says who else may
     if edge.ended:
         gone = f"{', '.join(edge.ended[:4])}, which could have ended that, has ended"
@@ -419,9 +515,12 @@ def _kept_open(f: ProcessState, edge: Edge) -> Call | None:
 
 
 def _job(facts: Facts, edge: Edge, said: str) -> Step:
+    f = facts.process(edge.waiter)
     nodes, unread = jobs.givers(facts, edge)
     if nodes:
         return Step(said, nodes, owned=not unread)
+    if f is not None and f.restarts:
+        return Step(said, (), End(None, ENDED, f.restarts, kind="dead"))
     if unread:
         others = [End(None, UNKNOWN, "it was not read", pid) for pid in unread[1:MAX_UNREAD]]
         who = ", ".join(str(pid) if pid else "that is not known here by its number" for pid in unread[:4])
@@ -441,6 +540,11 @@ def _task(facts: Facts, f: ProcessState, task: TaskState) -> Step:
     loop = next((one for one in f.loops if one.address == task.loop), None)
     thread = next((t for t in f.threads if loop is not None and t.node[1] == loop.tid), None)
     node, text = task.node, describe_node(facts, task.node)
+    if task.edge is not None and task.edge.polls and task.edge.shared:
+        return _edge(facts, task.edge)
+    if task.stranded and task.state != "running":
+        state = ENDED if task.stranded == CLOSED else UNKNOWN
+        return _does(node, state, f"{text}: {task.stranded}: it is not run")
     if node in f.moved_tasks:
         others = any(t.node in f.moved_tasks and t.loop == task.loop and t.kind != "sleep" for t in f.tasks)
         kind = "moves" if task.kind != "sleep" or others else "ticks"

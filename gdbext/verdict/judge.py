@@ -21,7 +21,7 @@ from .rules.rings import lines as ring_lines
 from .walk import outlook
 from .words import describe, name_of
 
-_PERIODS = re.compile(r"[\d,]+ of [\d,]+ periods")  # of a quota: each look at it has other numbers
+_PERIODS = re.compile(r"[\d,]+ of [\d,]+ periods: \d+ %")  # of a quota: each look at it has other numbers
 
 
 NO_REASON = "no evidence of why it is blocked here"
@@ -93,7 +93,7 @@ def _groups_of(f: ProcessState) -> list[object]:
     keys: list[object] = [("link", link) for link in f.links or ()]
     if f.job:
         keys.append(("job", f.job))
-    return keys + [("group", c.group) for c in f.counts if c.group.startswith(collectives.EXACT)]
+    return keys + [("group", c.group) for c in f.counts if c.unique]
 
 
 def _linked(f: ProcessState, other: ProcessState) -> bool:
@@ -110,7 +110,7 @@ def judge_group(processes: Iterable[ProcessState]) -> Verdict:
         found = rule(facts)
         if found is None:
             continue
-        passed = gate.judged(facts, found)
+        passed = found if found.from_outside else gate.judged(facts, found)
         if passed.kind == "unknown" and passed is not found:
             slow = slow or passed
             continue
@@ -135,7 +135,7 @@ def judge_group(processes: Iterable[ProcessState]) -> Verdict:
 def _at_one_look(facts: Facts, found: Verdict) -> Verdict:
     """The verdict. "unknown" with its evidence where it needs a state that lasts, and those it rests on were looked at once, in a
     core or a stopped process: a healthy lock has a holder too, and each step waits for its kernels."""
-    if found.kind not in LASTING:
+    if found.kind not in LASTING or found.from_outside:
         return found
     blamed = [t for t in map(facts.thread, found.culprits) if t is not None]
     if not all(t.load is None for t in blamed or (t for f in facts for t in f.threads)):
@@ -151,7 +151,7 @@ def _names(facts: Facts) -> str:
 
 def _unknown(facts: Facts, slow: Verdict | None = None) -> Verdict:
     """`slow`: what the gate has made of a verdict on one that may only be slow."""
-    evidence: list[str] = slow.evidence if slow is not None else []
+    evidence = [*(slow.evidence if slow is not None else ()), *_shortages(facts)]
     evidence += [f"{name_of(facts, e.waiter)} waits for {e.lock}: {e.note}; name that one too" for e in facts.edges if e.outside]
     for node in roots(facts):
         found = outlook(facts, node)
@@ -161,7 +161,7 @@ def _unknown(facts: Facts, slow: Verdict | None = None) -> Verdict:
     paused = requests.paused(facts)
     evidence += fronts.front_lines(facts) + paused + requests.queued(facts)
     evidence += [describe(f.main) for f in facts if f.main]
-    more = count_lines(facts) + in_step.lines(facts) + ring_lines(facts) + notes(facts) + _shortages(facts) + _timers(facts)
+    more = count_lines(facts) + in_step.lines(facts) + ring_lines(facts) + notes(facts) + _timers(facts)
     closing = [NO_REASON if _is_blocked(facts) else absent.NOT_BLOCKED] if slow is None and not paused else []
     return Verdict("unknown", [], [*evidence, *more, *closing])
 
@@ -170,7 +170,7 @@ def _is_blocked(facts: Facts) -> bool:
     """Whether a main thread, or a task that a loop runs for, stood where it is or only asked. Of one look that is not known."""
     for node in roots(facts):
         t, f = facts.thread(node), facts.process(node)
-        if t.still or t.polls if t is not None else f is not None and node not in f.moved_tasks:
+        if t.still or t.polls or t.tries if t is not None else f is not None and node not in f.moved_tasks:
             return True
     return False
 

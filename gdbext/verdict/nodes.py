@@ -7,6 +7,7 @@ from typing import Iterable
 from ..engines.shm_rings import Ring
 from ..observe.system_calls import Call, Source
 from ..observe.window import LONG, STILL
+from ..primitives.table import EXECUTORS
 from ..stacks import file_ends, ray_actors
 from ..stacks.async_waits import LoopState, TaskState
 from ..stacks.waits import Edge
@@ -110,7 +111,7 @@ def from_outside(call: Call) -> bool:
 
 def pool_at_work(f: ProcessState) -> list[ThreadState]:
     """The threads of executors that have work."""
-    return [t for t in f.threads if not t.idle and any(x.file.endswith("concurrent/futures/thread.py") for x in t.frames)]
+    return [t for t in f.threads if not t.idle and any(f"/{x.file}".endswith(tuple(EXECUTORS)) for x in t.frames)]
 
 
 def streams_call(f: ProcessState, task: TaskState, thread: ThreadState | None) -> Call | None:
@@ -142,6 +143,7 @@ def givers_of(facts: Facts, edge: Edge) -> list[Node]:
     if f is None or not edge.address:
         return edge.candidates
     same = {t.node for t in f.threads if t.edge is not None and t.edge.address == edge.address and t.held_up}
+    same |= {t.node for t in f.tasks if t.kind == "greenlet" and t.edge is not None and t.edge.address == edge.address}
     return [node for node in edge.candidates if node not in same]
 
 

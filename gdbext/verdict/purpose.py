@@ -3,16 +3,22 @@ what its other threads and tasks do."""
 
 from __future__ import annotations
 
+from ..observe.families import Outsider
+from ..observe.window import STILL
 from ..stacks.waits import Edge
 from .closed import ENDS
-from .facts import Facts, Node, ProcessState
+from .facts import Facts, Node, ProcessState, ThreadState
 from .graph import step
-from .nodes import from_outside, pool_at_work
+from .nodes import SELECTS, ends_of, from_outside, pool_at_work
+from .states import Step
+
+OFTEN = {"SIGALRM", "SIGVTALRM", "SIGPROF", "SIGCHLD", "SIGIO", "SIGPOLL"}  # signals that may come over and over
+MANY = 10  # times that descriptors woke a loop in a window: more than a connection does that is only kept alive
 
 
 def others(f: ProcessState, node: Node = None) -> list[Node]:
     """The threads and tasks of a process, without `node`, its main thread and idle helpers."""
-    return [t.node for t in f.threads[1:] if t.python and not t.idle] + [t.node for t in f.tasks if t.node != node]
+    return [t.node for t in f.threads[1:] if t.python and (t.works or not t.idle)] + [t.node for t in f.tasks if t.node != node]
 
 
 def parked(facts: Facts, node: Node) -> bool:
@@ -32,23 +38,85 @@ def parked(facts: Facts, node: Node) -> bool:
 
 
 def aims(facts: Facts, node: Node) -> list[Node]:
-    """The nodes whose progress is that of a program whose main thread or task is `node`: itself, or what it waits for to end (a
-    join, a gather, work of a pool); where it is parked, all others."""
+    """The nodes whose progress is that of a program whose main thread or task is `node`: itself, or what it waits for, along
+    waits that name who ends them; where it is parked, all others."""
     found: list[Node] = []
     seen, todo = set(), [node]
     while todo:
         one = todo.pop()
-        now, f = step(facts, one), facts.process(one)
+        now, f, t = step(facts, one), facts.process(one), facts.thread(one)
         if one in seen or f is None:
             continue
         seen.add(one)
-        if parked(facts, one):
+        if t is not None and (exchanges(facts, t) or takes(t)):
+            found.append(one)
+        elif t is not None and t.main and t.call is not None and from_outside(t.call) and f.loop_of(t.node[1]) is None:
+            found += [one, *others(f, one)]  # it serves by its other threads
+        elif parked(facts, one):
             found += others(f, one)
-        elif now.nodes and (ends(facts, now.edge) if now.edge is not None else now.owned):
+        elif now.nodes and (_known(facts, one, now) or (ends(facts, now.edge) if now.edge is not None else now.owned)):
             todo += now.nodes
         else:
             found.append(one)
     return found
+
+
+def _known(facts: Facts, node: Node, now: Step) -> bool:
+    """Whether each of the nodes of a wait has to act, or there is one alone: who owns it, its rank, its process."""
+    t = facts.thread(node)
+    given = t is not None and (t.collective or now.edge is not None and not t.held_up)  # it got others of what it waits for
+    if now.kind and not given or now.unread:
+        return False
+    return now.owned or now.every or len(now.nodes) == 1 and now.nodes[0] not in now.maybe
+
+
+def outsiders(facts: Facts, node: Node) -> list[Outsider]:
+    """The processes that were not sampled, for whose end or output a thread or task waits, where these are at work with all that
+    they have started; [] where any of them is not."""
+    now, f = step(facts, node), facts.process(node)
+    end = now.end
+    sources = now.call.sources if now.call is not None else []
+    if f is None or end is None or end.outlook != "works" or any(source.kind not in ("pipe", "child") for source in sources):
+        return []  # a server is at work for others too
+    found = [f.others[pid] for pid in (one.pid for one in (end, *end.any_of)) if pid in f.others]
+    return found if any(one.computes for one in found) else []
+
+
+def gets_on(facts: Facts, t: ThreadState) -> bool:
+    """Whether a thread that runs, as the only one of its process, changes something: what it can reach, or a file."""
+    f = facts.process(t.node)
+    if f is None or not alone(f, t):
+        return False  # another may have changed it
+    return t.alters or t.works and bool(t.moved or t.woke) and f.sole is t and f.wrote > 0 and not t.handles
+
+
+def alone(f: ProcessState, t: ThreadState) -> bool:
+    """Whether no other thread of its process moved, woke or ran."""
+    return not any(one.woke or one.moved or (one.load or 0.0) > STILL for one in f.threads if one is not t)
+
+
+def takes(t: ThreadState) -> bool:
+    """Whether a thread got locks or items over and over: it went to sleep for them more than once, moved, and such a wait has no
+    time limit."""
+    edge = t.edge
+    return (
+        edge is not None and not (edge.limit or edge.polls) and edge.kind not in ("GIL", "Condition") and t.moved and t.woke > 1
+    )
+
+
+def exchanges(facts: Facts, t: ThreadState) -> bool:
+    """Whether a thread got or gave data in the window: it waits without a time limit at a pipe or connection, and went to sleep
+    there anew."""
+    f, call = facts.process(t.node), t.call
+    if f is None or call is None or t.edge is not None or call.limited or not t.woke or t.main and OFTEN & set(f.signals):
+        return False  # a timer's signal may have woken it
+    if call.name in SELECTS:  # no timer woke it, so its descriptors did
+        if any(source.kind == "event" or f.pid in ends_of(f, call, source) for source in call.sources):
+            return False  # its own threads may have
+        return t.woke > 1 and (t.load or 0.0) > STILL or t.woke > MANY
+    own = alone(f, t)  # what a process reads and writes is counted for all of its threads; what is received is not
+    counted = {"read": f.read * own, "write": f.wrote * own, "recv": t.woke}
+    return counted.get(call.name, 0) > 0 and all(source.kind in ("pipe", "client", "unix", "served") for source in call.sources)
 
 
 def ends(facts: Facts, edge: Edge) -> bool:

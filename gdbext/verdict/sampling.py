@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from .. import log
 from ..access.base import Target
-from ..access.cgroups import frozen_by, times_throttled
+from ..access.cgroups import frozen_by, quotas
+from ..access.permission import is_refused
 from ..access.proc import ProcTarget, process_clock
-from ..access.procfs import bytes_moved, is_gone, program_of, read_maps, state_of, wait_channel
+from ..access.procfs import bytes_moved, is_gone, program_of, read_maps, state_of
 from ..access.proctable import ProcTable
 from ..access.ptrace import lasting_stops
 from ..access.retry import settled_counts
@@ -23,13 +25,13 @@ from ..cpython.runtime import PyThread, Runtime, open_runtime
 from ..engines import shm_rings
 from ..engines.processes import ProcessRef
 from ..errors import GdbextError
-from ..observe import families, system_calls
+from ..observe import families, outside, system_calls
 from ..observe.clocks import ancestors, askers, ended_children, handled_signals, hidden_kin, how_ended
 from ..observe.observer import Observer, repeatedly
 from ..observe.stack_keys import stack_key
 from ..primitives.table import QUEUES
 from ..requests.model import Counter
-from ..stacks import async_waits, file_ends, ipc_locks, locks, polls, snapshots, threads
+from ..stacks import async_waits, file_ends, ipc_locks, locks, polls, snapshots, threads, tries
 from ..stacks.python_waits import path_of
 from ..stacks.snapshots import ProcessSnapshot
 from ..torch import collectives, gloo_peers
@@ -47,14 +49,17 @@ TICKS, TICK = 4, 0.003  # times, seconds
 SHM = "/dev/shm/"
 _PYTHON = re.compile(r"/(lib)?python[^/\n]*$", re.M)  # files that a process of Python maps
 
+AGAIN, FEW = 2, 64  # more looks at tasks, `TICK` apart; tasks of a loop that is read anew
+
 
 class Sampling:
     """The processes that `resolve_processes` returned, while they are sampled. `watch` samples without stopping them; `copy` then
     copies each in a pause of milliseconds. After that `go_on` adds to the same samples, and there may be another `copy`. `seen`:
-    `[ProcessState]`; `words` as for `snapshots.take_snapshots`. The first `copy` has to be in a `with` block."""
+    `[ProcessState]`; `words` as for `snapshots.take_snapshots`. `kept`: the collectors' reader where the copies are kept; all are
+    then made at one moment. The first `copy` has to be in a `with` block."""
 
-    def __init__(self, found: Sequence[Any], targets: Targets, words: Sequence[str] = ()) -> None:
-        self.found, self.targets, self.words = found, targets, words
+    def __init__(self, found: Sequence[Any], targets: Targets, words: Sequence[str] = (), kept: str = "") -> None:
+        self.found, self.targets, self.words, self.kept = found, targets, words, kept
         table = ProcTable()
         self.seen = [_not_seen(snap) for snap in snapshots.snapshots_of(found)]
         attached = [one.pid is None or targets.attached(one) is not None for one in found]
@@ -65,8 +70,11 @@ class Sampling:
         for s in self.live:
             s.asker = own
         self.families = families.Families(table, [s.pid for s in self.live])
-        self.held = snapshots.Held([s.snapshot for s in self.live if s.snapshot is not None and not s.ended], words)
+        shots = [s.snapshot for s in self.live if s.snapshot is not None and not s.ended]
+        self.held = snapshots.Held(shots, words, kept or snapshots.READER)
         self.watches = [_Watch(s, runtimes.get(s.pid)) for s in self.live]
+        self.refused = [s for s in self.live if is_refused(s.pid)]
+        self.outside = outside.Machine(table) if self.refused else None
         self._by_pid = {watch.s.pid: watch for watch in self.watches if watch.rt is not None}
 
     def __enter__(self) -> Sampling:
@@ -106,13 +114,18 @@ class Sampling:
         def then(number: int, snap: Any) -> None:
             _read_copy(self.seen[number], snap, snap.pid in running)
 
-        taken = snapshots.take_snapshots(self.found, self.targets, self.words, then, self.held)
+        if self.kept:
+            self.held.go(snapshots.READY)
+        reader = self.kept or snapshots.READER
+        taken = snapshots.take_snapshots(self.found, self.targets, self.words, then, self.held, reader)
         for s, snap in zip(self.seen, taken):
             if s.snapshot is not snap:  # it was read where it is
                 _read_copy(s, snap, False)
         self._settle()
         views = [s.view for s in self.seen if s.view is not None]
         ipc_locks.resolve(views, [edge for s in self.seen for edge in s.edges])
+        for watch in self.watches:
+            from_samples.find_kept(watch.s, watch.rt)
         from_samples.follow_actors(self.seen)
         for s in self.live:
             from_samples.lock_own_files(s)
@@ -122,9 +135,7 @@ class Sampling:
         stops = lasting_stops({s.pid for s in self.live})
         for s, watch in zip(self.live, self.watches):
             _last_state(s, s.pid in stops)
-            for tid, thread in s.window.threads.items():
-                blocked = thread.after is not None and thread.after.state == "D"
-                thread.kernel = wait_channel(s.pid, tid) if blocked else ""
+            from_samples.places_in_kernel(s)
             if watch.rt is not None:
                 _read_calls(s, watch.rt, [t.node[1] for t in s.threads if t.edge is not None and t.node[1] in s.window.after])
             if s.rank is None and (s.world or s.counts):
@@ -144,12 +155,22 @@ class Sampling:
             if s.view is not None and ends:
                 agents = {**{(s.name, th.tid): th for th in s.view.threads if not th.idle}, **{t.node: t for t in s.tasks}}
                 s.at_ends = file_ends.agents_at(s.pid, s.view.rt, agents, ends)
+        self._look_outside()
         now = ProcTable()
         for s in self.live:
             s.children = self.families.spent(now, s.pid)
             s.others = self.families.seen(now, [*s.children, *_awaited(s)])
         for s in self.seen:
             from_samples.fill_in(s)
+
+    def _look_outside(self) -> None:
+        """Reads what there is to know of processes that may not be read."""
+        if self.outside is None:
+            return
+        self.outside.look()
+        for s in self.refused:
+            s.outside, s.reach = self.outside.of(s.pid), self.outside.reached([s.pid])
+            s.peers = {0: [(pid, False) for pid in s.reach if pid != s.pid]}
 
 
 def _not_seen(snap: ProcessSnapshot) -> ProcessState:
@@ -223,7 +244,8 @@ class _Watch:
         self.s, self.rt, self.observer = s, rt, Observer(s.pid, rt)
         self.first: dict[str, Any] = {}
         self.taken = False
-        self.moved, self.throttled = bytes_moved(s.pid), times_throttled(s.pid)
+        self.births = families.Births(s.pid)
+        self.moved, self.quotas = bytes_moved(s.pid), quotas(s.pid)
         s.window = self.observer.window
 
     def go_on(self) -> None:
@@ -242,6 +264,7 @@ class _Watch:
         first, rt = self.first, self.rt
         if not self.taken:
             self.observer.sample()
+        self.births.look(first="waiting" not in first)
         self.taken = False
         if "waiting" not in first:
             first["waiting"] = shortages.waiting(self.s.pid, 2)
@@ -268,8 +291,12 @@ class _Watch:
         before, now = self.first.get("waiting", {}), shortages.waiting(self.s.pid)
         self.s.waiting, self.s.waited = list({**before, **now}.values()), set(before) & set(now)
         self.s.read, self.s.wrote = (now - was for now, was in zip(bytes_moved(self.s.pid), self.moved))
-        self.s.short = shortages.of_process(self.s.pid)
-        self.s.throttled = times_throttled(self.s.pid) > self.throttled
+        self.s.served = shortages.served(self.s.pid)
+        self.s.restarts = self.births.failed(lambda: from_samples.statuses(self.rt))
+        own = quotas(self.s.pid)
+        self.s.throttled = sum(one[4] for one in own) > sum(one[4] for one in self.quotas)
+        short = shortages.of_process(self.s.pid) + shortages.throttled(self.quotas, own)
+        self.s.short = [*short, *([self.s.restarts] if self.s.restarts else [])]
         self.observer.end()
 
     def _counted(self, rt: Runtime) -> dict[Any, int]:
@@ -305,6 +332,12 @@ def _last_look(s: ProcessState, rt: Runtime, first: dict[str, Any], counted: dic
         _read_polls(s, rt)
         light = threads.read_threads(rt.target, rt, [], native=False) if async_waits.used(rt) else []
         seen = async_waits.read(s.name, rt, light, time.monotonic())
+        for _ in range(AGAIN):  # of a task that runs just now it is not seen what it waits for, or tries again
+            if len(seen.tasks) > FEW or all(task.state != "running" for task in seen.tasks):
+                break
+            time.sleep(TICK)
+            rt.target.invalidate()
+            seen = async_waits.read(s.name, rt, light, time.monotonic())
         _read_calls(s, rt, [loop.tid for loop in seen.loops if loop.tid])
         for loop in seen.loops:
             taken = first.get("taken", {}).get(loop.address)
@@ -314,6 +347,9 @@ def _last_look(s: ProcessState, rt: Runtime, first: dict[str, Any], counted: dic
         for task in seen.tasks:
             if task.descriptor >= 0:
                 task.call = system_calls.Call("recv", [files.source(task.descriptor)])
+        for loop in seen.loops:
+            for descriptor, told in loop.told.items():
+                loop.calls.update(dict.fromkeys(told, system_calls.Call("recv", [files.source(descriptor)])))
         if seen.loops:
             watched = files.watched()
             s.listens = any(source.kind == "listener" for source in watched)
@@ -331,7 +367,7 @@ def _last_look(s: ProcessState, rt: Runtime, first: dict[str, Any], counted: dic
     stays = {t.address for t in seen.tasks if t.loop in kept}
     asked = {address for keys in (before, now) for address, key in keys.items() if key == async_waits.ASKED}
     changed = {address for address, key in now.items() if before.get(address) != key} - stays - asked
-    slept = {t.address for t in seen.tasks if t.kind == "sleep"}  # a sleep ends by itself: no progress
+    slept = {t.address for t in seen.tasks if t.kind == "sleep" or t.edge is not None and t.edge.polls and t.edge.shared}
     gone = sum(address not in now for address in before if address not in asked)
     s.moved_tasks = {t.node for t in seen.tasks if t.address in changed}
     if before or now:
@@ -364,6 +400,10 @@ def _read_polls(s: ProcessState, rt: Runtime) -> None:
         if not thread.stacks or py.tid not in s.window.threads:
             continue
         thread.poll = _poll_of(s, rt, py)
+        if thread.poll is None:
+            if thread.call is None and py.tid == s.pid:
+                _read_calls(s, rt, [py.tid])  # it may just have woken to try
+            thread.tries = tries.of_thread((s.name, py.tid), rt, py, thread.call)
         asks = [ask for ask in thread.poll.asks if ask.kind == "Connection"] if thread.poll is not None else []
         if thread.poll is None or not asks:
             continue
@@ -453,7 +493,9 @@ def _read_copy(s: ProcessState, snap: ProcessSnapshot, live: bool) -> None:
         ended = not there and state_of(s.pid, s.pid) in ("Z", "X")
         s.name, s.threads = view.name, from_samples.threads_of(view, None if there else s.pid, ended)
         asks = {tid: th.asks for tid, th in s.window.threads.items()}
-        edges, why = locks.find(view, {tid: poll for tid, poll in asks.items() if poll and poll.asks[0].kind != "Connection"})
+        loops = {tid: poll for tid, poll in asks.items() if poll and poll.asks[0].kind != "Connection"}
+        again = {tid: replace(th.tries, waiter=(view.name, tid)) for tid, th in s.window.threads.items() if th.tries is not None}
+        edges, why = locks.find(view, loops, again)
         waits = {e.waiter: e for e in edges}
         for t in s.threads:
             t.edge = waits.get(t.node)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Iterator
+from typing import Iterator, Sequence
 
 from .. import log
 from ..access import cgroups
@@ -22,14 +22,14 @@ LEFT = 2  # of a limit: as good as none
 NO_MORE = "it can open no more"
 FULL = 1 << 20  # bytes left of /dev/shm
 LOOKS, LOOK = 3, 0.005  # times, seconds between them: a connection that has just come is taken in by then
-PERIODS = 10  # of a quota's life: fewer tell nothing
+PERIODS = 3  # of a quota: fewer tell nothing
 MOST = 4096  # descriptors that are read
 
 
 def of_process(pid: int) -> list[str]:
     """In words; [] where nothing is short, or nothing can be seen."""
     found: list[str] = []
-    for look in (_descriptors, _threads, _shared_memory, _processor):
+    for look in (_descriptors, _threads, _shared_memory):
         try:
             found += look(pid)
         except (GdbextError, OSError, ValueError) as e:
@@ -64,6 +64,16 @@ def waiting(pid: int, looks: int = LOOKS) -> dict[int, Source]:
     return found
 
 
+def served(pid: int) -> set[int]:
+    """The inodes of the connections that clients have to a process."""
+    found: set[int] = set()
+    with log.passing_over(GdbextError, ValueError):
+        files = Files(pid)
+        sources = [files.source(fd) for fd, link in list(descriptors(pid))[:MOST] if link.startswith("socket:")]
+        found = {source.inode for source in sources if source.kind == "served" and source.tcp and not source.closing}
+    return found
+
+
 def _threads(pid: int) -> Iterator[str]:
     """Shortage of threads: in its control groups, which count the threads of all their processes, and under its user's limit,
     where this process alone reaches it."""
@@ -88,12 +98,18 @@ def _shared_memory(pid: int) -> Iterator[str]:
         yield f"{size(free)} of {size(every)} of its /dev/shm are free: what is written there next may end it by SIGBUS"
 
 
-def _processor(pid: int) -> Iterator[str]:
-    """A control group's quota of CPU time that is used up more often than not."""
-    found = cgroups.throttled(pid)
-    if found is None:
-        return
-    folder, quota, periods, short = found
-    if periods >= PERIODS and short * 2 >= periods:
-        share = f"{quota * 100:.3g} % of a CPU"
-        yield f"its control group may use {share} and was throttled in {short:,} of {periods:,} periods ({folder}/cpu.stat)"
+def throttled(before: Sequence[cgroups.Quota], now: Sequence[cgroups.Quota]) -> list[str]:
+    """The group around a process whose quota of CPU time was used up most often between two readings of `cgroups.quotas`, more
+    often than not, in words: the innermost of equals. A pod may be short while its container is not."""
+    was = {folder: (periods, short) for folder, _, _, periods, short in before}
+    meanwhile = [(*one[:3], one[3] - was[one[0]][0], one[4] - was[one[0]][1]) for one in now if one[0] in was]
+    folder, quota, period, periods, short = max(meanwhile, key=lambda one: one[4] / max(one[3], 1), default=("", 0, 1, 0, 0))
+    if periods < PERIODS or short * 2 < periods:
+        return []
+    share, part = (
+        f"{100 * quota / max(period, 1):.3g} % of a CPU",
+        f"{100 * short / periods:.0f} % of the time that was looked at",
+    )
+    return [
+        f"its control group may use {share} and was throttled in {short:,} of {periods:,} periods: {part} ({folder}/cpu.stat)"
+    ]

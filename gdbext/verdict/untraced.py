@@ -4,10 +4,14 @@ proc(5): every user may read stat, status, schedstat and comm of a thread; wchan
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from typing import Any
 
+from .. import log
 from ..access.procfs import read_or_empty, wait_channel
+from ..observe import logs
 from .facts import ProcessState
 
 BUSY = 0.05  # of a CPU: a thread that uses more is named
@@ -38,8 +42,37 @@ def _text(pid: int, tid: int, name: str) -> str:
     return read_or_empty(pid, f"task/{tid}/{name}").decode("utf-8", "replace").strip()
 
 
-def lines(one: dict[str, Any]) -> list[str]:
-    """`data` in words, not escaped."""
+def log_of(pid: int, known: set[tuple[int, int]]) -> dict[str, Any] | None:
+    """What the end of a process's log tells, `{levels: {level: lines}, quiet: seconds since it was written to, error, frames}`,
+    the last two of the last traceback; None where it has none that may be read, or one of `known`, to which it is added."""
+    with log.passing_over(OSError):
+        found = logs.file_of(pid)
+        if found is None or found[1] in known:
+            return None
+        known.add(found[1])
+        tail = logs.Tail(found[0], pid, logs.AT_ONCE)
+        try:
+            said, quiet = tail.look(), max(0.0, time.time() - os.stat(found[0]).st_mtime)
+        finally:
+            tail.close()
+        last = said.tracebacks[-1] if said.tracebacks else logs.Traceback((), "")
+        return {"levels": said.levels, "quiet": round(quiet, 1), "error": last.error, "frames": list(last.frames)}
+    return None
+
+
+def log_lines(told: dict[str, Any] | None) -> list[str]:
+    """`log_of` in words, not escaped."""
+    if told is None:
+        return []
+    counted = ", ".join(f"{n} {level}" for level, n in told["levels"].items() if level in ("CRITICAL", "ERROR", "WARNING"))
+    last = f"; the last traceback ends in {told['frames'][-1]}" if told["frames"] else ""
+    error = f" ({told['error']})" if told["error"] else ""
+    counted = f"; lines at its end: {counted}" if counted else ""
+    return [f"  its log: nothing was written for {told['quiet']:.0f} s{counted}{last}{error}"]
+
+
+def lines(one: dict[str, Any], verbose: bool = False) -> list[str]:
+    """`data` in words, not escaped; `verbose`: each thread."""
     threads = one["threads"]
     busy = [t for t in threads if (t["cpu"] or 0) >= BUSY]
     woke = [t for t in threads if t not in busy and t["woke"]]
@@ -48,6 +81,8 @@ def lines(one: dict[str, Any]) -> list[str]:
         f"{one['label']} may not be traced; this is from /proc, in {one['seconds']:.1f} s: "
         f"{len(busy)} of {len(threads)} threads ran, {len(woke)} woke and slept, {still} did not run"
     ]
+    if verbose:
+        return found + [_line(t) for t in threads]
     for t in sorted(busy, key=lambda t: -t["cpu"])[:SHOWN]:
         found.append(f"  {t['tid']} {t['name']}: {t['cpu'] * 100:.0f} % CPU")
     main = next((t for t in threads if t["tid"] == one["pid"]), None)
@@ -55,3 +90,9 @@ def lines(one: dict[str, Any]) -> list[str]:
         where = f" in {main['wchan']}" if main["wchan"] else ""
         found.append(f"  {main['tid']} {main['name']}, its main thread: {STATES.get(main['state'], main['state'])}{where}")
     return found
+
+
+def _line(t: dict[str, Any]) -> str:
+    where = f" in {t['wchan']}" if t["wchan"] else ""
+    did = "" if t["cpu"] is None else f", {t['cpu'] * 100:.0f} % CPU" + (f", woke {t['woke']} times" if t["woke"] else "")
+    return f"  {t['tid']} {t['name']}: {STATES.get(t['state'], t['state'])}{where}{did}"

@@ -17,6 +17,7 @@ from .facts import LOCKS, NATIVE, Facts, Node, ProcessState, ThreadState
 from .graph import step
 from .heirs import inherited
 from .nodes import OUTSIDE, ends_of, sleeps
+from .purpose import parked
 from .states import INPUT, MOVES, ORDER, RING, RUNS, SEVERAL, SLEEPS, SPINS, UNKNOWN, End, Step, short
 from .turns import behind, taken_in_turn
 from .words import called, describe_node, name_of
@@ -118,6 +119,8 @@ def _any(facts: Facts, now: Step, seen: _Way) -> Outlook:
         if node not in seen:
             many = len(now.nodes) > MAX_FOLLOWED and bool(step(facts, node).edge)
             one = Outlook("unknown") if many else outlook(facts, node, seen)
+            if one.kind == "rests" and not now.owned and one.culprit is not None and parked(facts, one.culprit):
+                one = Outlook("unknown")  # one that only waits to be asked to end gives nothing
             found.append(Outlook("unknown") if node in now.maybe and one.rank > ORDER.index("unknown") else one)
     best = min(found, key=lambda o: o.rank, default=Outlook("unknown"))
     bad = [o for o in found if o.kind == best.kind and o.culprit is not None]
@@ -208,6 +211,8 @@ def _without_heirs(facts: Facts, f: ProcessState, now: Step, found: Outlook, see
         last = facts.process(found.culprit) if found.culprit is not None else None
         return Outlook("unknown", None, found.way) if last in heirs.values() else found
     givers = [pid for pid in now.pids if pid not in heirs]
+    if not givers and held & f.ancestors <= {p.pid for p in facts}:  # its parent's commands: who inherited the end is to rest too
+        givers = [*heirs, *(held & f.ancestors)]
     known = [p.main.node for p in facts if p.pid in givers and p.main is not None]
     if len(known) == len(givers) > 0 and all(outlook(facts, node, seen).kind == "rests" for node in known):
         return found

@@ -6,10 +6,11 @@ import itertools
 import re
 from typing import Any, Collection
 
+from ..render.text import thread_text
 from . import patterns
 from .facts import Facts, Node, ProcessState, ThreadState
 
-_AWAITED = {  # what a function of the kernel waits for: kernel/fork.c (vfork)
+AWAITED = {  # what a function of the kernel waits for: kernel/fork.c (vfork)
     "kernel_clone": "a child of its vfork, which has neither ended nor started a program",
     "_do_fork": "a child of its vfork, which has neither ended nor started a program",
 }
@@ -29,7 +30,7 @@ def name_of(facts: Facts, node: Node) -> str:
     t = facts.thread(node)
     if t is None and isinstance(node[1], str):
         return f"{node[0]} {node[1]}"
-    return f"{node[0]} thread {node[1]}" + (f" ({t.name})" if t is not None and t.name else "")
+    return f"{node[0]} {thread_text(node[1], t.name if t is not None else '')}"
 
 
 def called(f: ProcessState, pid: int) -> str:
@@ -43,13 +44,13 @@ def describe(t: ThreadState | None) -> str:
     if t is None:
         return ""
     if t.state in ("Z", "X"):
-        return f"{t.node[0]} thread {t.node[1]}{f' ({t.name})' if t.name else ''} has ended, others of its process go on"
+        return f"{t.node[0]} {thread_text(t.node[1], t.name)} has ended, others of its process go on"
     load = "" if t.load is None else f", {100 * t.load:.0f} % CPU"
-    how = "asks over and over, last" if t.moved and t.asks_anew else "moves, last" if t.moved else "is"
+    how = "asks over and over, last" if t.moved and (t.asks_anew or t.tries) else "moves, last" if t.moved else "is"
     wait = f", waits for {t.edge.lock}" if t.edge is not None else ""
     called = f", inside {t.inside}" if t.inside else ""
     called += f", in the handler of {t.handles}" if t.handles else ""
-    return f"{t.node[0]} thread {t.node[1]}{f' ({t.name})' if t.name else ''} {how} in {t.top}{called}{wait}{load}"
+    return f"{t.node[0]} {thread_text(t.node[1], t.name)} {how} in {t.top}{called}{wait}{load}"
 
 
 def own_place(t: ThreadState) -> str:
@@ -81,7 +82,7 @@ def futex_of(t: ThreadState) -> str:
 
 def kept_line(t: ThreadState) -> str:
     """Where in the kernel a thread in state D is, and what it waits for there where that is known."""
-    awaits = f": it waits for {_AWAITED[t.kernel]}" if t.kernel in _AWAITED else ""
+    awaits = f": it waits for {AWAITED[t.kernel]}" if t.kernel in AWAITED else ""
     where = f", in {t.kernel}" if t.kernel else ""
     return f"{describe(t)}: blocked in the kernel, where no signal reaches it (state D){where}{awaits}"
 

@@ -17,6 +17,7 @@ from . import (
     bench_agents,
     bench_bounds,
     bench_curves,
+    bench_hangs,
     bench_healthy,
     bench_heap,
     bench_layers,
@@ -55,8 +56,8 @@ class PauseMeter(threading.Thread):
             time.sleep(0.001)
 
 
-def measure(argv, pid=None, timeout=400):
-    """-> {wall, cpu, rss, pause, ok} of one command; `pause` of process `pid`."""
+def measure(argv, pid=None, timeout=400, said=None):
+    """-> {wall, cpu, rss, pause, ok} of one command; `pause` of process `pid`; `said`: a list that gets what it prints."""
     meter = PauseMeter(pid) if pid else None
     if meter:
         meter.start()
@@ -64,13 +65,16 @@ def measure(argv, pid=None, timeout=400):
     # as of an installed pack, whose modules are compiled: the launcher of the scripts lets nothing be written
     env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     env["PYTHONPYCACHEPREFIX"] = os.path.join(cache_folder(), "bytecode")
-    with open(os.devnull, "wb") as nowhere:
-        child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=nowhere, stderr=nowhere, env=env)
+    with open(os.devnull, "wb") as nowhere, tempfile.TemporaryFile() as out:
+        child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=nowhere if said is None else out, stderr=nowhere, env=env)
         timer = threading.Timer(timeout, child.kill)
         timer.start()
         _, status, used = os.wait4(child.pid, 0)
         timer.cancel()
         child.returncode = os.waitstatus_to_exitcode(status)
+        if said is not None:
+            out.seek(0)
+            said.append(out.read().decode())
     wall = time.monotonic() - start
     if meter:
         meter.over.set()
@@ -310,11 +314,23 @@ def main(words):
     parser.add_argument("--healthy", type=int, metavar="N", help="only N looks at each engine at full load: is anybody accused?")
     parser.add_argument("--stuck", type=int, metavar="N", help="only N answers about each fault of real engines, right or wrong")
     parser.add_argument(
+        "--hangs", nargs="?", type=int, const=24, metavar="N", help="only N drawn programs that hang and N/2 healthy, by tool"
+    )
+    parser.add_argument(
+        "--tool",
+        action="append",
+        default=[],
+        metavar="NAME=COMMAND",
+        help="of --hangs: another tool, given pids; it prints {'state': 'hung', 'well' or 'unknown', 'blamed': [tids, pids]}",
+    )
+    parser.add_argument(
         "--record",
         choices=("all", "shares", "cost", "stalls", "engine"),
         help="only llm-record, beside py-spy record, what was planted, and a vLLM at work",
     )
-    parser.add_argument("--seed", type=int, metavar="N", help="of --record stalls: the first seed (default: drawn, and printed)")
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="of --record stalls, --hangs: the first seed (default: drawn, and printed)"
+    )
     parser.add_argument(
         "--engine", action="append", choices=list(START), help="of --healthy, --stuck and --layers: only this engine"
     )
@@ -332,6 +348,9 @@ def main(words):
     if args.record:
         bench_record.main(args.rounds, args.record, args.seed)
         return 0
+    if args.hangs:
+        seed = args.seed if args.seed is not None else int.from_bytes(os.urandom(2), "little")
+        return bench_hangs.main(PauseMeter, args.hangs, args.hangs // 2, seed, args.tool)
     if args.healthy:
         return bench_healthy.main(args.engine, args.healthy)
     if args.stuck:

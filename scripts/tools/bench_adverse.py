@@ -86,7 +86,7 @@ def _ask(command, pid, before, more, out):
 
 
 def main(rounds):
-    """Prints a table for docs/figures.md: medians."""
+    """Prints a table for docs/measurements.md: medians."""
     with tempfile.TemporaryDirectory(prefix="gdbext-bench-") as folder, _places(folder) as places:
         with adverse.program(adverse.UP) as well, adverse.program(adverse.FILLED + adverse.UP) as big:
             rows = []

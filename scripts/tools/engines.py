@@ -13,6 +13,7 @@ import time
 
 from .environments import environment
 from .say import Failed, Progress, why_it_failed
+from .share import WEIGHT, weigh
 from .supervise import descendants
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -93,6 +94,7 @@ class Engine:
             self.stop()
             raise Failed(f"{name} did not start; what its log says:\n{why_it_failed(self.log)}")
         self.pid = int(pid)
+        weigh(self.pid, 1.0)
 
     def wait_ready(self, timeout=600.0, what=None):
         """Until it has answered (requests are in flight, unless it was asked to rest); what the engine said of itself then.
@@ -102,6 +104,7 @@ class Engine:
             try:
                 with open(self.ready_file) as f:
                     said = json.load(f)
+                weigh(self.pid, WEIGHT)
                 progress.done("ready" + (f" (for the machine's sake: {self.share})" if self.share else ""))
                 return said
             except (FileNotFoundError, ValueError):

@@ -65,11 +65,17 @@ LINT = [
     ),
 ]
 
+# What scripts/build-site needs; pyproject.toml's extra "docs" names the same.
+DOCS = [("pip", "Sphinx", ["sphinx==9.0.4", "myst-parser==5.2.0", "furo==2025.12.19"])]
+
+# What makes a release. Its pip installs into Python 3.10 and newer.
+RELEASE = [("pip", "build and twine", ["build==1.3.0", "twine==6.2.0", "pip==26.3"])]
+
 # What a user puts beside an engine for llm-inject debugpy.
 DEBUGPY = [("pip", "debugpy", ["debugpy==1.8.22"])]
 
-# What front ends with thousands of stacks in a thread run on, and what compiles coroutines.
-GREENLETS = [("pip", "greenlet, gevent and Cython", ["greenlet==3.5.6", "gevent==26.9.0", "cython==3.3.1"])]
+# What front ends with thousands of stacks in a thread run on, what compiles coroutines, and another scheduler of tasks.
+GREENLETS = [("pip", "greenlet, gevent, Cython and trio", ["greenlet==3.5.6", "gevent==26.9.0", "cython==3.3.1", "trio==0.35.0"])]
 
 # What engines of several nodes run on, and what names sets of nodes.
 RAY = [("pip", "Ray and ClusterShell", ["ray==2.60.0", "clustershell==1.10.1"])]
@@ -135,6 +141,8 @@ ENVIRONMENTS = {  # name -> (steps, the Python versions they run on, best first)
     "lint": (LINT, [(3, 11), (3, 12), (3, 13), (3, 14)]),
     "oldest": (UNIT, [(3, 8)]),
     "newest": (UNIT, [(3, minor) for minor in range(19, 11, -1)]),
+    "docs": (DOCS, [(3, 11), (3, 12), (3, 13), (3, 14)]),
+    "release": (RELEASE, [(3, 11), (3, 12), (3, 13)]),
     "debugpy": (DEBUGPY, [(3, 11), (3, 12), (3, 13), (3, 14)]),
     "greenlets": (GREENLETS, [(3, 12), (3, 13), (3, 11), (3, 14)]),
     "ray": (RAY, [(3, 11), (3, 12), (3, 13)]),

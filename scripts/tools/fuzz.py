@@ -21,7 +21,7 @@ import time
 import traceback
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path[:0] = [ROOT, os.path.join(ROOT, "tests")]
+sys.path[:0] = [ROOT, os.path.join(ROOT, "tests"), os.path.join(ROOT, "scripts")]
 
 from harness import gpucores  # noqa: E402
 
@@ -30,6 +30,7 @@ from gdbext.access.snapshot import CoreFileTarget  # noqa: E402
 from gdbext.answers.heap import load_look  # noqa: E402
 from gdbext.answers.tensor_list import difference, load_listing  # noqa: E402
 from gdbext.commands.llm_layers import compare_records  # noqa: E402
+from gdbext.commands.llm_stacks import ANSWER  # noqa: E402
 from gdbext.cpython.runtime import open_runtime  # noqa: E402
 from gdbext.errors import GdbextError  # noqa: E402
 from gdbext.kernels import gpucore  # noqa: E402
@@ -42,6 +43,7 @@ from gdbext.timeline.stalls import find as find_stalls  # noqa: E402
 from gdbext.timeline.steps import slowest  # noqa: E402
 from gdbext.torch import files as tensor_files  # noqa: E402
 from gdbext.torch import layer_records  # noqa: E402
+from tools import fuzz_texts  # noqa: E402
 
 CPU_SECONDS = 5
 ODD = [
@@ -294,7 +296,7 @@ def _read_tensor(path):
 
 
 def _read_merge(path):
-    cluster.from_folder(os.path.dirname(path))
+    cluster.from_folder(os.path.dirname(path), ANSWER.answer_shape)
 
 
 def _read_diff(path):
@@ -349,8 +351,9 @@ FORMATS = {
     "record": (_record, _read_record, "x.json"),
     "heap": (_heap, _read_heap, "x.json"),
     "layers": (_layers, _read_layers, "x.json"),
+    **fuzz_texts.FORMATS,
 }
-TEXT = ("merge", "diff", "record", "heap", "layers")
+TEXT = ("merge", "diff", "record", "heap", "layers", "facts")
 
 
 # ---- damage ----------------------------------------------------------------------------------------------------------

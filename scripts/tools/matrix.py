@@ -134,8 +134,8 @@ def table(rows):
 
 
 def put(text, begin, end):
-    """Between its marks in docs/figures.md."""
-    path = os.path.join(ROOT, "docs", "figures.md")
+    """Between its marks in docs/measurements.md."""
+    path = os.path.join(ROOT, "docs", "measurements.md")
     with open(path, encoding="utf-8") as f:
         readme = f.read()
     if begin not in readme:
@@ -149,7 +149,7 @@ def main(words):
         prog="scripts/matrix", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--python", action="append", help="measure this interpreter instead of those found here; may be repeated")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/figures.md, between its marks")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/measurements.md, between its marks")
     parser.add_argument(
         "--pybreak", action="store_true", help="Python breakpoints instead of stacks: passes seen, and the program's speed"
     )

@@ -1,8 +1,8 @@
 """Runs the tests: all parts, or the ones named. What follows goes to pytest, for instance -k EXPR or -x.
 
   lint      formatting, ruff's rules, types: seconds; `lint -fix` formats, and mends what it can, first
-  unit      no other process; on all processors at once; by the oldest Python that is promised and the newest here, too,
-            but for what reads sources alone
+  unit      no other process; on all processors at once; by the oldest Python that is promised and the newest here, too:
+            some rows of each test, and without what reads sources alone
   gdb       real processes, cores, files of all kinds and gdbs; on all processors at once, then what needs the machine for itself
   engines   real vLLM and SGLang
   gpu       what needs an NVIDIA GPU; skipped, with the reason, where there is none
@@ -262,10 +262,11 @@ def run_parts(parts: list[str], arguments: list[str], environ: dict[str, str], p
 
 
 def run_unit(arguments: list[str], environ: dict[str, str], others: list[str]) -> list[Part]:
-    """unit, and where all of it runs by `others`, too."""
+    """unit, and where all of it runs, by `others` too: some rows of each test, and nightly all."""
     ran = [run_part("unit", arguments, environ)]
+    again = {"GDBEXT_TEST_AGAIN": "1", **({} if environ.get("GDBEXT_TEST_LONG") else {"GDBEXT_TEST_SAMPLE": seed()})}
     for python in [] if arguments else others:
-        ran.append(run_part("unit", arguments, {**environ, "GDBEXT_TEST_PYTHON": python, "GDBEXT_TEST_AGAIN": "1"}))
+        ran.append(run_part("unit", arguments, {**environ, **again, "GDBEXT_TEST_PYTHON": python}))
     return ran
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import re
 import tempfile
 import time
 
@@ -60,6 +61,18 @@ def quota(part: float = 0.0) -> tuple[str, str]:
         except OSError:
             remove(folder)
     return "", ""
+
+
+def weigh(pid: int, part: float) -> bool:
+    """Gives the control group that `quota` has put a process into this part of what a group weighs by default: all of it while
+    somebody waits for an engine that starts, `WEIGHT` once it is at work. Whether that was done."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cgroup") as f:
+        for name in re.findall(rf"/({PREFIX}[^/\n]+)$", f.read(), re.M):
+            for folder, file, whole in (("/sys/fs/cgroup/cpu", "cpu.shares", 1024), ("/sys/fs/cgroup", "cpu.weight", 100)):
+                with contextlib.suppress(OSError), open(os.path.join(folder, name, file), "r+") as weight:
+                    weight.write(str(int(whole * part)))
+                    return True
+    return False
 
 
 def _remove_left(root: str) -> None:

@@ -1,8 +1,10 @@
-"""situations.py [-v] [-field | -gates] [-quota] [SEED [COUNT]]: draws COUNT situations (tests/gdb/subjects/situations.py) from
-SEED, with -field of the second family, with -gates of the third, with -quota under a fifth of a processor for all of them. Asks
-llm-hang about each and prints what it said against what is true: each that is not right or whose chain does not end where it
-truly does, then the matrix as the table that docs/verdicts.md shows. Without SEED it is the number of the commit: nobody has
-looked at its situations. Exit status 1 where one was sure and wrong."""
+"""situations.py [-v] [-field | -gates | -held | -trio | -permits | -healthy] [-quota] [SEED [COUNT]]: draws COUNT situations from
+SEED (tests/gdb/subjects/situations.py), with -field of the second family, -gates of the third, -held of the fourth, with -trio
+between its tasks, with -permits for limiters and pools (SITUATIONS_PYTHON has these libraries), with -healthy of programs that
+are mostly well, with -quota under a fifth of a processor for all of them. Asks llm-hang about each and prints what it said
+against what is true: each that is not right or whose chain does not end where it truly does, then the matrix as the table that
+docs/verdicts.md shows. Without SEED it is the number of the commit: nobody has looked at its situations. Exit status 1 where one
+was sure and wrong."""
 
 import os
 import resource
@@ -17,6 +19,8 @@ sys.path[:0] = [ROOT, os.path.join(ROOT, "tests")]
 from harness import situations  # noqa: E402
 
 from scripts.tools import share  # noqa: E402
+
+FAMILIES = {"-field": "f", "-gates": "g", "-held": "h", "-trio": "t", "-permits": "l", "-healthy": "p"}
 
 
 def from_commit():
@@ -33,7 +37,7 @@ def limited():
 
 def main():
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
-    family = "f" if "-field" in sys.argv[1:] else "g" if "-gates" in sys.argv[1:] else ""
+    family = next((letter for word, letter in FAMILIES.items() if word in sys.argv[1:]), "")
     seed = int(words[0]) if words else from_commit()
     count = int(words[1]) if len(words) > 1 else 60
     print(f"seed {seed}, {count} situations", flush=True)
@@ -42,7 +46,9 @@ def main():
     try:
         drawn = [f"{family}{number}" for number in range(seed * 100000, seed * 100000 + count)]
         at_once = int(os.environ.get("SITUATIONS_AT_ONCE", "4"))
-        for one in situations.run(drawn, processes=at_once, begin=limited if "-quota" in sys.argv[1:] else None):
+        python = os.environ.get("SITUATIONS_PYTHON", sys.executable)
+        begin = limited if "-quota" in sys.argv[1:] else None
+        for one in situations.run(drawn, processes=at_once, python=python, begin=begin):
             found.append(one)
             if one.how != "right" or one.hung and one.end != "named":
                 end = f", end {one.end or 'not named'}" if one.hung else ""

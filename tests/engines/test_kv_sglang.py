@@ -18,6 +18,7 @@ from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.runtime import open_runtime
 from gdbext.engines import kv_view
 from gdbext.engines.sglang import kv as sglang_kv
+from gdbext.errors import ContradictionError
 from gdbext.kvcache import invariants
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -115,9 +116,13 @@ def test_sglang_at_work_is_not_said_to_have_lost_slots(maker):
 
         moved = 0
         for _ in range(20):
-            moved += bool(again().cache().mid_update)
-            report = kv_view.check(again(), again, False)[0]
-            assert "slots-lost" not in {v.rule for v in report.violations}, [v.detail for v in report.violations]
+            try:
+                moved += bool(again().cache().mid_update)
+                report = kv_view.check(again(), again, False)[0]
+            except ContradictionError:  # starved of CPU between two reads each time: said, and no fault of it
+                moved += 1
+            else:
+                assert "slots-lost" not in {v.rule for v in report.violations}, [v.detail for v in report.violations]
         assert moved
 
 

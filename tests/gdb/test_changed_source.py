@@ -3,10 +3,11 @@
 import os
 import shutil
 import sys
+import time
 import zipfile
 
 import pytest
-from harness.answers import answer
+from harness.answers import answer, run
 from harness.subjects import PYTHONS, spawned
 
 TEXT = """import functools, sys, time
@@ -88,5 +89,28 @@ def test_source_in_an_archive(python, tmp_path):
         with zipfile.ZipFile(path + ".new", "w") as archive:  # an upgrade, which moves no line
             archive.writestr("pack/engine.py", TEXT.replace("sys.stdin.read()", "return 'other'"))
         os.replace(path + ".new", path)
+        os.utime(path, (time.time() + 5,) * 2)  # a process's start is known to some hundredths of a second
         said = answer(f"pylist -on {process.pid} -json")
         assert any("engine.py was changed at" in d for d in said["partial"]), said["partial"]
+
+
+CELL = """
+import linecache, sys
+text = "def cell(n):\\n    before = n\\n    wait()\\n    return before\\ncell(9)\\n"
+name = "/tmp/ipykernel_77/1234.py"
+linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+def wait():
+    print("ready", flush=True)
+    sys.stdin.read()
+exec(compile(text, name, "exec"))
+"""
+
+
+@pytest.mark.parametrize("python", [PYTHONS[0], PYTHONS[-1]], ids=os.path.basename)
+def test_source_that_only_the_process_has_is_shown(python, tmp_path):
+    """A cell of Jupyter is in linecache alone: live, and in a snapshot."""
+    with spawned([python, "-c", CELL], ready="ready") as process:
+        answer(f"llm-snapshot {process.pid} -o {tmp_path}/x.core")
+        for where in (process.pid, f"{tmp_path}/x.core"):
+            said = run(f"pyframe cell -on {where}")
+            assert said.data["frame"]["function"] == "cell" and "    wait()" in said.to_text(), said.to_text()

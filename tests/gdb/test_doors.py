@@ -29,7 +29,9 @@ time.sleep(900)
 # {(command, option): (the line, how the file's name ends)}; {P} the process, {F} the file, {R} a recording
 DOORS = {
     ("llm-snapshot", "o"): ("llm-snapshot {P} -max-bytes 0 -o {F}", ""),
-    ("llm-report", "F.html"): ("llm-report {F} {P} -wait 0", ""),
+    ("llm-report", "F.html"): ("llm-report {F} {P} -wait 0", ".html"),
+    ("llm-report", "o"): ("llm-report {P} -wait 0 -o {F}", ""),
+    ("llm-stacks", "o"): ("llm-stacks {P} -o {F}", ".html"),
     ("llm-stacks", "html"): ("llm-stacks {P} -html {F}", ""),
     ("llm-stacks", "folded"): ("llm-stacks {P} -folded {F}", ""),
     ("llm-record", "o"): ("llm-record {P} -for 0.05 -o {F}", ".html"),
@@ -66,7 +68,11 @@ BY_FUNCTION = {
     ("llm-kv", "plot"): (_plot, ".png"),
 }
 ELSEWHERE = {
-    ("llm-watch", "o"): "a new folder (tests/unit/test_access_files.py), its files through the same door",
+    ("llm-bundle", "o"): "two files through the same door, the second one its page: tests/unit/test_bundles.py",
+    ("llm-watch", "o"): "a folder (tests/unit/test_access_files.py), files of new names through the same door",
+    ("llm-watch", "events"): "appended to, no link is followed: tests/unit/test_watch_words.py",
+    ("llm-watch", "textfile"): "replaced whole at each turn, as a collector wants it: tests/unit/test_watch_words.py",
+    ("llm-watch", "share"): "a folder of several watches, each with folders of its own there: tests/unit/test_watch_moments.py",
     ("llm-memory", "o"): "render/files.py's write, of a process with a GPU: tests/gdb/test_cuda_blocks.py",
     ("llm-save", "o"): "torch/files.py's save, as pytensor -save",
     ("llm-profile", "o"): "the engine writes it",
@@ -75,12 +81,12 @@ ELSEWHERE = {
     ("pytensors", "diff"): "read",
     ("llm-stacks", "merge"): "read",
 }
-NAMES = {"o", "save", "html", "folded", "plot", "diff", "read", "merge"}
+NAMES = {"events", "textfile", "o", "save", "html", "folded", "plot", "diff", "read", "merge", "share"}
 
 
 def test_the_doors_are_listed():
     offered = {(c.name, o.name) for c in table.load_all() for o in c.options if o.name in NAMES}
-    offered |= {(c.name, c.operand.split()[0]) for c in table.load_all() if c.operand.startswith("F.")}
+    offered |= {(c.name, c.operand.split()[0].strip("[]")) for c in table.load_all() if c.operand.lstrip("[").startswith("F.")}
     listed = {(name, option.split()[0]) for name, option in DOORS} | set(BY_FUNCTION) | set(ELSEWHERE)
     assert offered == listed
     files = {
@@ -207,7 +213,12 @@ def test_a_skill_replaces_what_a_skill_wrote_and_nothing_else(tmp_path):
 
 
 BIG = "import os, time\nx = [os.urandom(1000) for _ in range(100000)]\nprint('ready', flush=True)\ntime.sleep(900)"
-ENDED = ["llm-snapshot {P} -o {D}/x", "llm-report {D}/x {P} -wait 0", "llm-stacks {P} -html {D}/x", "pyheap -on {P} -save {D}/x"]
+ENDED = [
+    "llm-snapshot {P} -o {D}/x",
+    "llm-report -o {D}/x {P} -wait 0",
+    "llm-stacks {P} -html {D}/x",
+    "pyheap -on {P} -save {D}/x",
+]
 
 
 @pytest.mark.parametrize("line", ENDED, ids=lambda line: line.split()[0])

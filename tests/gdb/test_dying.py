@@ -44,7 +44,10 @@ def test_a_process_that_ends_while_it_is_copied():
             threads.view_of(taken)
 
 
-@pytest.mark.parametrize("how", ["import ctypes; ctypes.string_at(8)", "import os; os.abort()", ""])
+OVERFLOWS = "import sys; sys.setrecursionlimit(10**9); globals()['f'] = lambda n: list(map(f, [n])); f(1)"
+
+
+@pytest.mark.parametrize("how", ["import ctypes; ctypes.string_at(8)", "import os; os.abort()", OVERFLOWS, ""])
 def test_a_core_of_an_error_is_a_crash_and_one_that_was_asked_for_is_not(tmp_path, how):
     """The thread that died is named; a SIGABRT that somebody sends to get a core says nothing about the process."""
     code = (
@@ -64,4 +67,5 @@ def test_a_core_of_an_error_is_a_crash_and_one_that_was_asked_for_is_not(tmp_pat
         assert (said["verdict"] == "crashed") == bool(how)
         if how:
             assert [c["tid"] for c in said["culprits"]] == [int(process.said)]
-            assert ("SIGABRT" if "abort" in how else "SIGSEGV at address 0x8") in said["evidence"][0]
+            assert ("SIGABRT" if "abort" in how else "SIGSEGV at address 0x") in said["evidence"][0]
+            assert ("just below its stack: an overflow" in said["evidence"][0]) == (how == OVERFLOWS), said["evidence"]

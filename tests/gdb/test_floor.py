@@ -10,6 +10,7 @@ import pytest
 from harness.command_lines import LINES, OK, SUBJECT, words_of
 from harness.floor import FLOOR, newest, oldest
 from harness.subjects import spawned
+from harness.warm import asking
 
 from gdbext.__main__ import SETUP
 from gdbext.commands import table
@@ -49,11 +50,17 @@ def ask(python, *words):
     return done.returncode, done.stdout
 
 
+@pytest.fixture(scope="module")
+def warm(python):
+    with asking(python) as ask_warm:
+        yield ask_warm
+
+
 @pytest.mark.parametrize("name", LINES)
-def test_a_command_answers(python, place, name):
+def test_a_command_answers(warm, place, name):
     for words, expected, said in LINES[name]:
         line = words_of(words, place)
-        status, text = ask(python, name, *line, *(["--json"] if name != "mcp" else []))
+        status, text = warm(name, *line, *(["--json"] if name != "mcp" else []))
         assert "Traceback" not in text, text
         assert status in expected, (line, text)
         assert said in text and text.strip(), (line, text)

@@ -1,15 +1,18 @@
 """Set-up against real gdbs: the load line in an init file, gdbinit.d/gdbext.gdb, a gdb without Python, gdb started from
 outside."""
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 from harness.subjects import spawned
 
+from gdbext import __version__
 from gdbext.setup import gdbs, initfile, outside
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -142,6 +145,10 @@ def test_the_doctor_tells_the_truth_of_this_machine(gdb_path, tmp_path):
         [gdb_path, "-nx", "-q", "-batch", "-ex", "python import sys; print(*sys.version_info[:2], sep='.')"]
     ).stdout.strip()
     assert f"with Python {truth}" in checks["gdb"]["detail"]
+    assert checks["gdbext"]["detail"].startswith(__version__ + ",") and os.uname().release in checks["system"]["detail"]
+    for package in ("numpy", "pygments", "matplotlib"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            assert f"{package} {metadata.version(package)}" in checks["packages"]["detail"]
     assert checks["gdb loads gdbext"]["status"] == "ok", checks["gdb loads gdbext"]
     with spawned([sys.executable, "-c", "import time; time.sleep(300)"]) as subject:
         attached = run([gdb_path, "-nx", "-q", "-batch", "-p", subject.pid, "-ex", "info inferiors"])

@@ -12,6 +12,7 @@ import pytest
 from harness.gdb_run import ROOT
 from harness.jobs import below
 from harness.releases import release
+from harness.schemas import held
 from harness.subjects import SUBJECTS, spawned
 
 VERSION = "0.26.0"
@@ -63,7 +64,7 @@ def asked(place, *words):
         done = subprocess.run(line, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
         if "ask again" not in done.stdout:
             break
-    return (json.loads(done.stdout) if "--json" in words else done.stdout), done.returncode
+    return (held(json.loads(done.stdout)) if "--json" in words else done.stdout), done.returncode
 
 
 def test_a_worker_elsewhere_is_compared_with_its_scheduler_at_work(place, worker):

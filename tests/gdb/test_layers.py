@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from harness.breakpoints import OFF
+from harness.breakpoints import OFF, SERVED, events_here
 from harness.gdb_run import ROOT, run_gdb
 from harness.subjects import SUBJECTS, spawned
 
@@ -61,12 +61,14 @@ def test_each_modules_output_is_what_a_hook_saw(gdb_path, torch_python, tmp_path
     """Models drawn by seed: nested, shared and called twice, outputs strided, expanded, conjugate, empty, in containers, none."""
     with subject(torch_python, tmp_path, *SEEDS) as one:
         commands = [c for n in SEEDS for c in (one.go, f"llm-layers -json -o {tmp_path}/{n}.jsonl {'-save' * (n % 2)}")]
-        said = ask(gdb_path, one, [*commands, "info breakpoints", one.go, "python gdb.execute('continue')"])
+        commands[-1:-1] = [SERVED]
+        commands += ["info breakpoints", "python print(any(served), len(k._events))", one.go]
+        said = ask(gdb_path, one, [*commands, "python gdb.execute('continue')"])
         truths = [json.loads(line) for line in one.truth.read_text().splitlines()]
     assert len(truths) == len(SEEDS), said.text
     kinds = set()
     for number, (seed, truth) in enumerate(zip(SEEDS, truths)):
-        answer = said.json(2 * number + 1)
+        answer = said.json(2 * number + 1 + (number == len(SEEDS) - 1))
         rows = answer["modules"]
         wrong = [(seed, i, why) for i, (row, true) in enumerate(zip(rows, truth)) for why in [same(row, true)] if why]
         assert not wrong and len(rows) == len(truth), (wrong[:5], len(rows), len(truth))
@@ -76,7 +78,8 @@ def test_each_modules_output_is_what_a_hook_saw(gdb_path, torch_python, tmp_path
         assert lines[0]["schema"] == "llm-layers-record/1" and [r["hash"] for r in lines[1:]] == [r["hash"] for r in truth]
         assert (tmp_path / f"{seed}.safetensors").exists() == bool(seed % 2)
     assert kinds >= {"float32", "float64", "bfloat16", "int64", "bool"}, kinds
-    assert "No breakpoints or watchpoints" in said.outputs[2 * len(SEEDS)]
+    assert "No breakpoints or watchpoints" in said.outputs[2 * len(SEEDS) + 1]
+    assert said.outputs[2 * len(SEEDS) + 2] == f"{events_here()} 0", said.text
 
 
 def test_the_first_layer_that_differs_is_named_an_equal_pair_is_equal(gdb_path, torch_python, tmp_path):

@@ -7,6 +7,7 @@ import sys
 
 from harness.facts import add, inside, process, python
 from harness.gdb_run import ROOT
+from harness.schemas import held
 
 from gdbext import __version__
 from gdbext.stacks.waits import Edge
@@ -68,7 +69,7 @@ def asked(folder, names, limit, ready_in):
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900)
     took = [line.split()[1:] for line in done.stderr.splitlines() if line.startswith("took ")]
     assert took and done.stdout, done.stderr
-    return done.returncode, json.loads(done.stdout), (float(took[0][0]), int(took[0][1]) / 1024)
+    return done.returncode, held(json.loads(done.stdout)), (float(took[0][0]), int(took[0][1]) / 1024)
 
 
 def test_the_one_that_stands_of_512_is_named_whoever_is_silent_or_lies(tmp_path):

@@ -85,7 +85,13 @@ def test_an_agent_finds_a_deadlock_and_reads_its_objects(sdk_python):
             assert not failed and "samples a second" in text
             assert call("record", what=str(pid), **{"for": 500}) == ("record: for is at most 50 seconds here", True)
             assert "resident" in call("memory", what=str(pid))[0]
-        assert not call("guide")[1] and "llm-hang" in call("guide", topic="hang")[0]
+        assert all(t["title"] and t["outputSchema"] for t in tools)
+        assert not call("guide")[1] and "why all" in call("guide", topic="hang")[0]
+        known = call("list")[0]
+        assert {"gdbext://report", "gdbext://guide", "hang", "memory"} <= set(known)
+        assert "why all" in call("resource", name="gdbext://guide")[0] and "why all" in call("prompt", name="hang")[0]
+        assert call("resource", name="gdbext://report")[0].startswith("== why\n")
+        assert call("prompt", name="nope")[0].startswith("error: there is no prompt 'nope'; there are hang")
         text, failed = call("object", on=str(one.pid), expr="len(rows)")
         assert not failed and text.startswith("99999\n")
         assert call("object", on=str(one.pid), expr="rows -show-content")[1]

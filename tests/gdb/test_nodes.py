@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from harness.gdb_run import ROOT, run_gdb
+from harness.schemas import held
 from harness.subjects import spawned
 from tools.environments import existing
 
@@ -59,7 +60,7 @@ def test_the_answers_of_all_nodes_are_one_tree_and_who_fails_is_named(place, sub
     pid = subject.pid
     named = [f"{pid}@pod/prod/vllm-0/engine", f"{pid}@ssh:me@gpu17", f"{pid}@slurm:4711", "ssh:dead", "ssh:mute"]
     done = gdbext(place, "llm-stacks", *named, "--json")
-    said = json.loads(done.stdout)
+    said = held(json.loads(done.stdout))
     assert done.returncode == 3 and said["ranks_read"] == 3, done.stderr
     assert {f["label"]: f["reason"] for f in said["failed"]} == {
         "ssh:dead": "connect to host dead: No route",
@@ -77,7 +78,7 @@ def test_a_recording_of_several_nodes_is_one_on_one_time_base(place, subject, tm
     with spawned([sys.executable, "-c", SUBJECT.replace("waiting_here", "elsewhere")], ready="{") as other:
         named = [f"{subject.pid}@ssh:one", f"{other.pid}@pod/prod/two", f"{subject.pid}@slurm:7", "ssh:dead"]
         done = gdbext(place, "llm-record", "-for", "1.5", "-rate", "20", "-o", page, "-o", kept, *named, "--json")
-        said = json.loads(done.stdout)
+        said = held(json.loads(done.stdout))
         assert done.returncode == 3 and [f["label"] for f in said["failed"]] == ["ssh:dead"], done.stderr
         assert {(p["node"], p["pid"]) for p in said["processes"]} == {
             ("one", subject.pid),
@@ -93,7 +94,7 @@ def test_a_recording_of_several_nodes_is_one_on_one_time_base(place, subject, tm
             f["function"].partition(" ")[0] for f in said["functions"]
         }, said["functions"]
         again = gdbext(place, "llm-record", "-read", kept, "--json")
-        assert len(json.loads(again.stdout)["processes"]) == 3
+        assert len(held(json.loads(again.stdout))["processes"]) == 3
         text = gdbext(place, "llm-record", "-for", "0.3", f"{other.pid}@ssh:one", f"{other.pid}@ssh:two").stdout
     assert "one time base, from when all were told to begin: one from " in text and "two from " in text
 
@@ -102,21 +103,21 @@ def test_llm_top_over_nodes_is_one_frame(place, subject):
     done = gdbext(
         place, "llm-top", f"{subject.pid}@ssh:one", f"{subject.pid}@pod/prod/two", "ssh:dead", "-interval", "0.2", "--json"
     )
-    said = json.loads(done.stdout)
+    said = held(json.loads(done.stdout))
     assert done.returncode == 3 and [f["label"] for f in said["failed"]] == ["ssh:dead"], done.stderr
     assert [(r["node"], r["pid"], r["function"]) for r in said["ranks"]] == [
         ("one", subject.pid, "waiting_here"),
         ("pod/prod/two", subject.pid, "waiting_here"),
     ]
     text = gdbext(place, "llm-top", f"{subject.pid}@ssh:one", f"{subject.pid}@ssh:two", "-once", "-interval", "0.2").stdout
-    assert [line.split()[:2] for line in text.split("\n")[1:3]] == [["one", str(subject.pid)], ["two", str(subject.pid)]], text
+    assert [line.split()[:3:2] for line in text.split("\n")[1:3]] == [["one", str(subject.pid)], ["two", str(subject.pid)]], text
 
 
 def test_llm_hang_gives_one_verdict_over_nodes_and_names_who_gave_no_facts(place, subject):
     with spawned([sys.executable, "-c", SUBJECT], ready="{") as other:
         words = [f"{subject.pid}@ssh:one", f"{other.pid}@pod/prod/two", f"{other.pid}@slurm:7", "ssh:dead", "ssh:mute"]
         done = gdbext(place, "llm-hang", *words, "-wait", "0.3", "--json")
-    said = json.loads(done.stdout)
+    said = held(json.loads(done.stdout))
     assert done.returncode == 3 and said["schema"] == "llm-hang/1" and said["ranks_read"] == 3, done.stderr
     assert {v["verdict"] for v in said["verdicts"]} <= {"unknown", "idle", "busy"} and not said["culprits"]
     read, failed = of_states(said)
@@ -167,7 +168,7 @@ def test_pods_with_a_label_are_asked_each_and_one_page_is_written(place, subject
     page = tmp_path / "all.html"
     named = [f"{subject.pid}@pods/prod/app=vllm,tier/engine", "pods/prod/app.kubernetes.io/name=none"]
     done = gdbext(place, "llm-stacks", *named, "-html", page, "--json")
-    said = json.loads(done.stdout)
+    said = held(json.loads(done.stdout))
     read, failed = of_states(said)
     assert [n["node"] for n in read] == ["pod/prod/vllm-0/engine", "pod/prod/vllm-1/engine"], done.stderr
     assert [n["node"] for n in failed] == [named[1]]
@@ -205,7 +206,7 @@ def test_a_set_of_machines_takes_clustershell(place, subject):
         pytest.skip("no environment with ClusterShell: run scripts/test gdb, which makes one")
     named = f"{subject.pid}@ssh:me@gpu[1,03-04]"
     done = gdbext(place, "llm-stacks", named, "ssh:@nobody", "--json", python=python)
-    said = json.loads(done.stdout)
+    said = held(json.loads(done.stdout))
     assert [n["node"] for n in of_states(said)[0]] == ["ssh:me@gpu1", "ssh:me@gpu03", "ssh:me@gpu04"], done.stderr
     assert [f["label"] for f in said["failed"]] == ["ssh:@nobody"]
     done = gdbext(place, "llm-stacks", "ssh:gpu[1-100000]", python=python)
@@ -309,14 +310,14 @@ def liars(tmp_path_factory):
     ],
 )
 def test_a_node_that_answers_without_end_or_form_is_named(liars, node, reason):
-    said = json.loads(gdbext(liars, "llm-stacks", "ssh:good", f"ssh:{node}", "--json").stdout)
+    said = held(json.loads(gdbext(liars, "llm-stacks", "ssh:good", f"ssh:{node}", "--json").stdout))
     assert [m["host"] for g in said["groups"] for m in g["members"]] == ["ssh:good"]
     assert [f["label"] for f in said["failed"]] == [f"ssh:{node}"] and reason in said["failed"][0]["reason"]
 
 
 @pytest.mark.parametrize("node, label", [("liar", "ssh:liar:TP0"), ("named", "ssh:named:ssh:good:TP0")])
 def test_an_answer_counts_under_the_name_that_was_asked(liars, node, label):
-    said = json.loads(gdbext(liars, "llm-stacks", "ssh:good", f"ssh:{node}", "--json").stdout)
+    said = held(json.loads(gdbext(liars, "llm-stacks", "ssh:good", f"ssh:{node}", "--json").stdout))
     who = {g["frames"][0]["function"]: (m["host"], m["label"]) for g in said["groups"] for m in g["members"]}
     good = "ssh:good:TP0" if node == "liar" else "TP0"
     assert who == {"works": ("ssh:good", good), "deadlocked": (f"ssh:{node}", label)} and said["hosts"] == 2

@@ -2,7 +2,11 @@
 it."""
 
 import json
+import os
 import re
+import struct
+import sys
+import zipfile
 
 import pytest
 from harness.gdb_run import run_gdb
@@ -13,6 +17,7 @@ from gdbext.commands import table
 from gdbext.session.session import Session
 from gdbext.setup import outside
 
+FORMS = ("utf-8", "utf-16-le", "utf-32-le")
 # Roads that are tried without -show-content, and with it.
 BOTH = (
     "pyprint -any kept.others",
@@ -142,6 +147,59 @@ def test_every_command_of_a_process_and_its_snapshot_counts_it(subject, tmp_path
     probe.memory(f"{tmp_path}/one.core")
     assert probe.shown(f"pybt -all -locals -on {tmp_path}/one.core")
     assert not probe.leaks and probe.asked > 200, (probe.asked, probe.leaks)
+
+
+CANARIES = [f"canary{i:03d}x7Qz{i * 7919:07d}Kd" for i in range(200)]
+OPTIONS = ("--api-key", "--hf-token", "--password", "--system-prompt", "--auth-token")
+
+
+def members(path):
+    """[(name, bytes)] of all in a bundle, and its page."""
+    with zipfile.ZipFile(path) as archive:
+        kept = [(name, archive.read(name)) for name in archive.namelist()]
+    with open(path + ".md", "rb") as f:
+        return [*kept, ("page", f.read())]
+
+
+def test_none_of_200_canaries_is_in_any_byte_of_a_bundle(tmp_path):
+    """60 in the environment, 20 on the command line, 120 in requests, bodies, headers, messages, keys; each is truly there."""
+    (tmp_path / "words").write_text("\n".join(CANARIES[80:]))
+    environment = {f"MY_VALUE_{number}": one for number, one in enumerate(CANARIES[:60])}
+    words = [word for number, one in enumerate(CANARIES[60:80]) for word in (OPTIONS[number % len(OPTIONS)], one)]
+    with running(sys.executable, "canaries.py", str(tmp_path / "words"), *words, env=environment) as (_, truth):
+        pid, path = truth["pid"], f"{tmp_path}/x.gdbext"
+        assert truth["held"] == 120
+        with open(f"/proc/{pid}/environ", "rb") as env, open(f"/proc/{pid}/cmdline", "rb") as line:
+            there = env.read() + line.read()
+        assert all(one.encode() in there for one in CANARIES[:80])
+        status, _, err = outside.perform(table.load("llm-bundle"), f"{pid} -wait 0.1 -o {path}", Session())
+        assert status in (0, 3), err
+    kept = members(path)
+    found = [(name, one) for name, data in kept for one in CANARIES for form in FORMS if one.encode(form) in data]
+    assert not found, (len(found), found[:8])
+    assert not [(name, n) for name, data in kept for n in range(20) if struct.pack("<I", 990000 + 3 * n) in data]
+    said = json.loads(ask("pybt -all -json", {"pid": path}))
+    assert sum(frame["function"] == "serve" for thread in said["threads"] for frame in thread["frames"]) == 21
+
+
+def test_a_bundle_holds_no_content_no_token_and_no_secret(torch_python, tmp_path):
+    """By bytes: of each member of the archive, and of the page. What is left answers as the process does."""
+    with running(torch_python, "private_content.py") as (_, truth):
+        path = f"{tmp_path}/x.gdbext"
+        status, _, err = outside.perform(table.load("llm-bundle"), f"{truth['pid']} -wait 0.1 -o {path}", Session())
+        assert status in (0, 3), err
+        kept = members(path)
+        assert len(kept) == 8 and os.path.getsize(path) < 2_000_000
+        words = [one.encode(form) for one in (truth["secret"], *truth["keys"]) for form in FORMS]
+        words += [struct.pack("<I", truth["token"] + more) for more in (-6, 0, 6)]
+        found = [(name, word) for name, data in kept for word in words if word in data]
+        assert not found, found
+        line = "pybt -all -locals"
+        before, after = (json.loads(ask(line + " -json", {"pid": one})) for one in (truth["pid"], path))
+        for said in (before, after):
+            for thread in said["threads"]:
+                thread.pop("label")
+        assert before["threads"] == after["threads"]
 
 
 def holds(text, truth):

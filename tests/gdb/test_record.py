@@ -272,3 +272,73 @@ def test_a_terminal_sees_how_far_a_recording_is_and_nobody_else(tmp_path):
         assert "of 1.2 s" not in seen.text and seen.lines[0].startswith("1 process, 1.2"), seen.text
         assert b" of 1.2 s" not in terminals.shown([*words, "-json"], 100).data
         assert subprocess.run(words, check=True, capture_output=True, text=True).stderr.count("of 1.2 s") == 0
+
+
+def test_a_program_is_started_and_recorded_until_it_ends(tmp_path, root):
+    """Its output is the terminal's; its status is its own affair; what it did is told as it says."""
+    code = "import time\ndef works(until):\n while time.monotonic() < until: sum(range(1000))\n"
+    code += (
+        "def rests(s): time.sleep(s)\nb = time.monotonic()\nworks(b + 1.0)\nrests(1.0)\nprint(time.monotonic() - b, flush=True)\n"
+    )
+    path = tmp_path / "x.pb.gz"
+    words = [sys.executable, "-m", "gdbext", "record", "--json", "-o", str(path), "--", sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.returncode in (0, 3), done.stderr  # 3: on a full machine rounds were lost
+    said, answered = done.stdout.splitlines()
+    answered = json.loads(answered)
+    shares = {row["function"].partition(" ")[0]: row["total"] * answered["seconds"] for row in answered["functions"]}
+    assert answered["seconds"] >= float(said) * 0.9 and path.stat().st_size > 100
+    assert abs(shares["works"] - shares["rests"]) < 0.5 * float(said), (shares, said)
+    assert answered["processes"][0]["pid"] and not answered["failed"]
+
+
+MARKED = """
+import asyncio, threading, time
+def spins(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end: sum(range(200))
+async def works_a():
+    while True: await inner(0.03)
+async def works_b():
+    while True: await inner(0.01)
+async def inner(seconds):
+    spins(seconds)
+    await asyncio.sleep(0.003)
+def fails():
+    while True:
+        try: {}["missing"]
+        except KeyError: handles()
+        plain()
+def handles(): spins(0.03)
+def plain(): time.sleep(0.03)
+threading.Thread(target=fails, daemon=True).start()
+async def main():
+    one, two = (asyncio.create_task(f, name=n) for f, n in ((works_a(), "of-a"), (works_b(), "of-b")))
+    print("up", flush=True)
+    await asyncio.gather(one, two)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.drawn(2)
+def test_stacks_name_the_task_that_runs_and_the_exception(python, tmp_path):
+    """No stack of one task has the other's name; what fails is recorded while it fails, and nothing else is."""
+    with spawned([python, "-c", MARKED], ready="up") as child:
+        both = {}
+        for option in ("tasks", "failing"):
+            path = tmp_path / f"{option}.collapsed"
+            asked = f"llm-record -for 1.5 -{option} -o {path} -o {tmp_path}/{option}.record {child.pid}"
+            done, _ = answer(asked), both.setdefault(option, path.read_text())
+            assert done["stalls"] == [] if option == "failing" else done["functions"]
+    of_a, of_b = ([line for line in both["tasks"].splitlines() if f"works_{n} " in line] for n in "ab")
+    assert of_a and of_b
+    wrong = [x for lines, own in ((of_a, "of-a"), (of_b, "of-b")) for x in lines if f"task {own};works" not in x and "task" in x]
+    named = [line for line in of_a + of_b if ";task of-" in line]
+    assert not wrong and len(named) >= 2, both["tasks"]
+    lines = both["failing"].splitlines()
+    assert lines and all(";handles KeyError " in line or ";raises KeyError " in line for line in lines), lines
+    assert any("handles " in line.partition(";handles KeyError")[0] for line in lines), lines
+    assert not any("plain " in line or "works_" in line for line in lines), lines
+    read = answer(f"llm-record -read {tmp_path}/failing.record")
+    assert read["functions"] and not read["stalls"]

@@ -5,10 +5,13 @@ import os
 
 import pytest
 from harness import situations
+from harness.answers import answer
+from harness.heartbeats import asleep
 from harness.samples import some
-from harness.subjects import PYTHONS
+from harness.subjects import PYTHONS, running
 
 SEED, COUNT = 4242, 16
+GREEN = [p for p in os.environ.get("GDBEXT_TEST_GREENLET_PYTHONS", "").split(":") if p]
 LONG = bool(os.environ.get("GDBEXT_TEST_LONG"))
 FIELD = [
     *("lock by a generator, sleeping", "process pool, behind a lock", "asked of a loop, sleeping", "thread pool, sleeping"),
@@ -31,6 +34,21 @@ GATES_HUNG = [
     *("a lock over a program, stopped", "an import over its output, asleep", "a file lock over a system, at a dead pipe"),
     *("turns over a pipe, stopped", "a task's lock over a program, locked", "an rlock over a service, asleep"),
 ]
+PROGRAMS = [
+    *("workers of a queue, at work", "workers of a queue, at rest", "workers of a queue, dead", "parked main, at work"),
+    *("a server that waits to be stopped, at work", "a server that waits to be stopped, at rest"),
+    *("a server that waits to be stopped, future", "callbacks of a loop, at rest", "a loop and a program, at work"),
+    *("ranks that read commands, at rest", "ranks that read commands, at work", "ranks that read commands, stopped"),
+    *("servers that were forked, at rest", "consumers of a queue of processes, at rest", "end of a program, at work"),
+    *("output of a program, at work", "output of a program, stopped", "a threading server, behind a lock"),
+    *("taken by turns, at work", "taken by turns, behind a lock", "a pool of processes, at rest", "ranks of gloo, at rest"),
+]
+HELD = [
+    *("O_EXCL in handler, dead", "mkdir in function, sleeping", "flock without a wait, behind a lock", "full backlog, sleeping"),
+    *("link in function, elsewhere", "lock in a generator, sleeping", "lock after an exception, exception"),
+    *("lock of a task that is not run, closed", "lock in a generator by hand, itself", "O_EXCL in a task, sleeping"),
+]
+HELD_WELL = ["O_EXCL in function, slow", "flock without a wait, slow", "lock in a generator, slow", "O_EXCL in a task, slow"]
 WELL = ["lock by a generator, slow", "process pool, slow", "thread pool, slow", "datagrams, late", "signal, resting"]
 
 
@@ -53,6 +71,16 @@ def test_nobody_is_accused_where_such_a_wait_ends():
     print("\n".join(situations.matrix(found)))
     assert not [o for o in found if o.how in ("WRONG", "left out")]
     assert not LONG or sum(o.end == "named" for o in found) >= 0.9 * sum(o.hung for o in found)
+
+
+def test_programs_that_are_well_are_told_to_be_busy_or_idle():
+    """The fifth family: four of five at least."""
+    drawn = [f"p{SEED + n}" for n in range(60)] if LONG else []
+    found = list(situations.run(some(PROGRAMS, 7, "programs") + drawn))
+    print("\n".join(situations.matrix(found)))
+    assert not [o for o in found if o.how == "WRONG"]
+    well = [o for o in found if not o.hung and o.how != "left out"]
+    assert sum(o.verdict in ("busy", "idle") for o in well) >= 0.8 * len(well) - 1, well
 
 
 def test_nobody_is_accused_wrongly_and_nothing_hung_is_called_well():
@@ -97,6 +125,38 @@ def test_who_waits_under_a_lock_for_one_at_work_is_not_accused(well):
     print("\n".join(situations.matrix(found)))
     assert not [o for o in found if o.how not in ("right", "unknown")]
     assert well or sum(o.how == "right" for o in found) >= len(found) - 1, found
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.rpartition("/")[2])
+def test_what_no_frame_has_and_what_is_tried_again_is_told(python):
+    """Lock files, a lock that a generator keeps: with its end; nobody is accused of those that are taken in turn."""
+    drawn = [f"h{SEED + n}" for n in range(40)] if LONG else []
+    found = list(situations.run(turns(python, HELD) + turns(python, HELD_WELL)[:2] + drawn, python=python))
+    print("\n".join(situations.matrix(found)))
+    assert not [o for o in found if o.how not in ("right", "unknown") or o.hung and o.end != "named" and not LONG]
+
+
+@pytest.mark.skipif(not GREEN, reason="no interpreter that has trio")
+def test_tasks_of_trio_are_told_and_listed():
+    words = [f"trio {it}, {does}" for it in ("lock", "limiter", "channel", "event") for does in ("sleeping", "behind a task")]
+    found = list(situations.run([*some(words, 3, "trio"), "trio semaphore, slow"], python=GREEN[0]))
+    print("\n".join(situations.matrix(found)))
+    assert not [o for o in found if o.how not in ("right", "unknown") or o.hung and o.end != "named"]
+    with running(GREEN[0], "situations.py", "trio channel, sleeping") as (target, _):
+        asleep(target.pid)
+        tasks = {task["name"]: task for task in answer(f"pytasks -on {target.pid} -json")["tasks"]}
+    assert {"ender", "waiter"} <= set(tasks) and tasks["ender"]["waits"]["kind"] == "sleep"
+    assert "waiter" in [frame["function"].rpartition(".")[2] for frame in tasks["waiter"]["frames"]]
+
+
+@pytest.mark.skipif("GDBEXT_TEST_TORCH_PYTHON" not in os.environ, reason="no interpreter that has anyio and httpx")
+def test_who_has_the_permits_of_a_limiter_is_told():
+    words = [
+        f"{it}, {does}" for it in ("anyio limiter", "httpx pool", "aiohttp connector") for does in ("sleeping", "behind a task")
+    ]
+    found = list(situations.run([*some(words, 2, "permits"), "anyio lock, slow"], python=os.environ["GDBEXT_TEST_TORCH_PYTHON"]))
+    print("\n".join(situations.matrix(found)))
+    assert not [o for o in found if o.how not in ("right", "unknown") or o.hung and not o.end]
 
 
 def test_a_file_shows_one_moment_and_accuses_nothing_that_takes_time():

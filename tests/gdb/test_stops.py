@@ -371,7 +371,7 @@ def test_in_the_engines_memory_group_the_engine_lives(crowded, command, tmp_path
     found, status, error = asked(command, engine.pid, tmp_path, preexec_fn=cgroups.joining(group))
     assert engine.poll() is None, "the engine lives"
     if status == -signal.SIGKILL:  # while it was loaded: the kernel ended the tool, of whom it has marked itself
-        assert room < 16 << 20
+        assert room < 24 << 20  # llm-hang takes 21 MiB before it looks at anything
     elif status == 1:
         said = found.get("error") or found["failed"][0]["reason"]
         assert "memory" in said and "to spare" in said and "\n" not in said or "collector failed" in said, said

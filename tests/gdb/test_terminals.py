@@ -28,7 +28,7 @@ COPIED = re.compile(r"^ *(?:[{\"]|python3 -m pip )")  # JSON, and what is there 
 # source, a shell's lines, and those between which gdb's own stand
 WHOLE = ("pylist", "llm-gpucore", "llm-follow", "llm-attach", "llm-detach", "llm-continue")
 # the set-up: no commands of the table
-ALONE = ("cache", "completion", "mcp", "install", "uninstall", "doctor", "skill", "gdb", "vscode")
+ALONE = ("cache", "completion", "mcp", "install", "uninstall", "doctor", "skill", "gdb", "vscode", "allow")
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -19,9 +20,11 @@ from harness.releases import release
 from harness.subjects import PYTHONS, running, spawned
 
 from gdbext.access.proc import ProcTarget
+from gdbext.answers import top as answers
+from gdbext.api import choosing
 from gdbext.engines.group import Engine
 from gdbext.engines.targets import Targets
-from gdbext.errors import GdbextError
+from gdbext.errors import GdbextError, NotFoundError
 from gdbext.requests import meter
 from gdbext.requests.meter import EngineMeter
 from gdbext.timeline import live, sampler
@@ -50,6 +53,7 @@ def engine_of(target):
         index=0,
         ppid=0,
         family=1,
+        serves=True,
     )
     return Engine([rank], Targets().of)
 
@@ -176,15 +180,15 @@ def test_the_terminal_is_as_before_however_it_ends(end):
 
 
 def test_every_key_does_what_the_last_line_says(tmp_path):
-    with running(PYTHONS[-1], "timeline.py", "60") as (one, _), running(PYTHONS[-1], "stalls.py", "one", "1", ".", "0") as (
+    with running(PYTHONS[0], "timeline.py", "60") as (one, _), running(PYTHONS[0], "stalls.py", "one", "1", ".", "0") as (
         two,
         _,
     ):
         top = Terminal([one.pid, two.pid], str(tmp_path))
         assert b"q quit  s sort  up/down choose  enter stack  w snapshot" in top.until(b"sorted by order")
-        for sort in (b"cpu", b"rss", b"gil", b"order"):
+        for sort in (b"cpu", b"rss", b"gil", b"lag", b"order"):
             top.press(b"s", b"sorted by " + sort)
-        first, second = (b"> %d" % target.pid for target in (one, two))
+        first, second = (b"> timeline.py", b"> stalls.py")
         for key, shown in ((b"\x1b[B", second), (b"\x1b[A", first), (b"\x1bOB", second), (b"k", first), (b"j", second)):
             top.press(key, shown)
         shown = top.press(b"\r", b"% of the time here")
@@ -202,11 +206,94 @@ def test_every_key_does_what_the_last_line_says(tmp_path):
         assert top.ended() == (0, True), top.said
 
 
+def test_each_panel_fits_a_screen_of_80_columns(tmp_path):
+    """As a person sees it: what the escapes draw, not the bytes."""
+    pyte = pytest.importorskip("pyte")
+    screen = pyte.Screen(80, 24)
+    stream = pyte.ByteStream(screen)
+    with running(PYTHONS[-1], "timeline.py", "60") as (one, _):
+        top = Terminal([one.pid], str(tmp_path))
+
+        def press(key, *words):
+            """What is on the screen once it has all the words."""
+            os.write(top.ours, key)
+            end, lines = time.monotonic() + 60, []
+            while time.monotonic() < end and not all(any(re.search(word, line) for line in lines) for word in words):
+                if select.select([top.ours], [], [], 0.1)[0]:
+                    said = os.read(top.ours, 65536)
+                    top.said += said
+                    stream.feed(said)
+                lines = [line.rstrip() for line in screen.display]
+            assert all(any(re.search(word, line) for line in lines) for word in words), (words, lines)
+            return lines
+
+        press(b"", "q quit", r"\(sorted by order\)")
+        press(b"f", "self  total  function")
+        press(b"r", "no open request")
+        press(b"\r", "% of the time here")
+        lines = press(b"h", r"^(busy|idle|unknown): ", r"\(sorted by order\)")
+        assert any(line.startswith("r requests") and line.endswith("(sorted by order)") for line in lines), lines
+        press(b"b", "gdbext-")
+        (bundle,) = tmp_path.glob("*.gdbext")
+        assert bundle.read_bytes()[:2] == b"PK"
+        os.write(top.ours, b"q")
+        assert top.ended() == (0, True), top.said
+
+
+def test_requests_ranks_and_bars_of_a_frame():
+    ages = [meter.Aged("old", 9.5, 4.0, "EngineCore", "RUNNING"), meter.Aged("new", None, 0.0, "frontend", "awaited")]
+    one = meter.Reading("vllm", ["EngineCore", "TP0", "TP1"], 1, 1, ages=ages)
+    one.counted = {(1, "steps"): 40, (2, "steps"): 37, (3, "x"): 1}
+    rows = [live.Row(f"TP{n}", n, True, 1, "runs", [], 1.0, 0.0, "", 0.0, 0.0, 0.5, 1 << 20) for n in (1, 2, 3)]
+    data, _ = answers.frame_data(rows, [one], [], [("step (x.py)", 0.5, 0.75)], [{1, 2}])
+    assert [rank["lag"] for rank in data["ranks"]] == [0, 3, None]
+    assert [line.split() for line in answers.open_lines(data, 9)] == [
+        ["request", "age", "no", "progress", "at", "state"],
+        ["old", "9.50", "s", "4.00", "s", "EngineCore", "RUNNING"],
+        ["new", "0.00", "ms", "frontend", "awaited"],
+    ]
+    assert answers.open_lines(data, 2)[-1].startswith("old")
+    assert answers.function_lines(data, 9)[1].split() == ["50.0", "%", "75.0", "%", "step", "(x.py)"]
+    assert (
+        answers.spark([0, None, 5, 10], False) == "▁ ▅█"
+        and answers.spark([0.5], True, 1.0) == "="
+        and not answers.spark([], True)
+    )
+    frames = [{"tokens_per_second": n, "waiting": None, "kv_use": n / 100} for n in range(80)]
+    line = answers.spark_line(frames, 80, False)
+    assert len(line) <= 78 and line.startswith("tokens/s ") and "waiting" not in line and line.endswith("▇")
+
+
 def test_a_terminal_without_a_cursor_gets_plain_lines():
-    with running(PYTHONS[-1], "timeline.py", "60") as (target, _):
+    with running(PYTHONS[0], "timeline.py", "60") as (target, _):
         top = Terminal([target.pid], TERM="dumb", FORCE_COLOR="1")
         top.until(b"sorted by order")
         top.press(b"\r", b"% of the time here")
         os.write(top.ours, b"q")
         assert top.ended() == (0, True), top.said
     assert b"\x1b" not in top.said and b"\\x1b" not in top.said and top.said.count(b"label") >= 2
+
+
+def test_a_plain_program_has_its_name_and_its_functions():
+    """Of what is no engine: the program's name beside its pid, once, and where its threads ran."""
+    with running(PYTHONS[0], "timeline.py", "60") as (one, _):
+        said = run(f"llm-top -once -interval 1 {one.pid}")
+        data, text = said.data, said.to_text()
+    (row,) = data["ranks"]
+    assert row["label"] == str(one.pid) and row["program"] == "timeline.py"
+    assert text.splitlines()[1].split()[:2] == ["timeline.py", str(one.pid)], text
+    assert data["functions"] and all(f["self"] <= f["total"] for f in data["functions"])
+    assert any(f["function"].split(" ")[0] in text.partition("\n\n")[2] for f in data["functions"])
+
+
+def test_without_a_word_and_without_an_engine_pythons_are_watched(monkeypatch):
+    def nothing(session, text):
+        raise NotFoundError("no engine process is running here")
+
+    with running(PYTHONS[0], "timeline.py", "60") as (one, _):
+        assert one.pid in [pid for pid, _ in choosing.pythons()] and os.getpid() not in [pid for pid, _ in choosing.pythons()]
+        monkeypatch.setattr(choosing, "resolve_processes", nothing)
+        monkeypatch.setattr(choosing, "pythons", lambda: [(one.pid, "timeline.py")])
+        assert [row["pid"] for row in answer("llm-top -once -interval 0.2")["ranks"]] == [one.pid]
+        with pytest.raises(NotFoundError):
+            answer("llm-top -once nonsense")

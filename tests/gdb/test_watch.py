@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from types import SimpleNamespace
 
 import pytest
 from harness.answers import answer, run
@@ -17,27 +16,28 @@ from harness.hangs import fault
 from harness.heartbeats import asleep
 from harness.subjects import spawned
 
-from gdbext.access.snapshot import CoreFileTarget, is_snapshot
+from gdbext.bundle import format
+from gdbext.engines.processes import ProcessRef
 from gdbext.errors import GdbextError
-from gdbext.observe.clocks import Clock
-from gdbext.stacks import standstill
+from gdbext.watch import box, rank
 
 SECRET = "my-secret-prompt-text"
 
 
 def test_a_hang_is_captured_with_a_report_and_snapshots(tmp_path):
     with fault("abba_locks") as (pid, culprits):
-        said = answer(f"llm-watch {pid} -after 0.5 -poll 0.1 -for 60 -max-bytes {64 << 20} -o {tmp_path} -json")
+        said = answer(f"llm-watch {pid} -after 0.5 -poll 0.1 -for 60 -o {tmp_path} -json")
         assert said["captured"] and said["verdict"] == "lock-cycle" and {c["tid"] for c in said["culprits"]} == set(culprits)
         text = run(f"llm-watch {pid} -after 0.5 -poll 0.1 -for 60 -max-bytes 0 -o {tmp_path / 'again'}").to_text()
-        assert re.search(rf"^lock-cycle: .*\({pid}\), thread 'MainThread' {pid}, thread 'one' \d+$", text, re.M), text
+        assert re.search(rf"^lock-cycle: .*\({pid}\), thread {pid} \(MainThread\), thread \d+ \(one\)$", text, re.M), text
         assert "same place" in said["why"] and said["file"].startswith(str(tmp_path)) and said["pauses"][0]["pid"] == pid
         assert "lock-cycle" in open(said["file"]).read()
-        shot = CoreFileTarget(said["snapshots"][0]["file"])
-        assert shot.pid == pid and answer(f"pyprint -on {said['snapshots'][0]['file']} -json fault_parts:MAIN")["repr"] == str(
-            pid
+        (shot,) = said["snapshots"]
+        assert shot["pid"] == pid and shot["file"].startswith(said["box"] + "/")
+        assert any(
+            f["function"] == "abba_locks" for t in answer(f"pybt -all -on {shot['file']} -json")["threads"] for f in t["frames"]
         )
-        assert os.stat(os.path.dirname(said["file"])).st_mode & 0o077 == 0
+        assert os.stat(said["file"]).st_mode & 0o077 == os.stat(said["box"]).st_mode & 0o077 == 0
         assert open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "S"
 
 
@@ -53,19 +53,21 @@ def test_what_idles_or_works_is_let_alone(scenario, tmp_path):
 def test_the_time_in_which_it_waits_for_a_cpu_is_no_standstill(monkeypatch):
     with fault("sleeps_for_good") as (pid, _):
         asleep(pid)
-        watch = standstill.MainThreadWatch(SimpleNamespace(pid=pid, name="it"), None)
-        assert watch.look(0.0)
-        queued = standstill.clock_of(pid, pid).queued
-        monkeypatch.setattr(standstill, "clock_of", lambda *_, **__: Clock(0.0, queued + 1000.0))
-        assert watch.look(0.0) == ""
-        monkeypatch.undo()
-        assert "same place" in watch.look(0.0)
+        one, queued = rank.Rank(ProcessRef(pid), rank.Shared(), 1.0, 1 << 20), [0.0]
+        monkeypatch.setattr(one, "_main_queued", lambda: queued[0])
+        for second in range(3):
+            assert one.look(float(second), float(second), True).place and not one.moved or not second
+        queued[0] = 1000.0
+        one.look(3.0, 3.0, True)
+        assert one.held == 1000.0 and one.standing.look(1.0, True, False, one.held) == ""
+        assert one.standing.look(1.0, True, False) == "stalled"
+        one.close()
 
 
 def test_a_process_that_ends_is_noticed_at_once(tmp_path):
     with fault("sleeps_for_good") as (pid, _), fault("at_work") as (other, _):
         threading.Timer(0.5, os.kill, (pid, signal.SIGKILL)).start()
-        said = answer(f"llm-watch {pid} {other} -after 100 -poll 0.1 -for 60 -max-bytes 0 -o {tmp_path} -json")
+        said = answer(f"llm-watch {pid} {other} -after 100 -poll 0.1 -for 60 -o {tmp_path} -json")
         assert said["captured"] and said["verdict"] == "crashed" and [s["pid"] for s in said["snapshots"]] == [other]
         assert [f["pid"] for f in said["failed"]] == [pid]
 
@@ -111,7 +113,6 @@ def test_the_page_holds_no_values_and_escapes_what_it_shows(tmp_path):
 
 def test_bad_words_give_one_clear_line(tmp_path):
     for line, wanted in (
-        ("llm-report", "name the file"),
         (f"llm-report /nowhere/x.html {os.getpid()} -wait 0", "name another file"),
         (f"llm-watch {os.getpid()} -after 0", "-after"),
         (f"llm-watch {os.getpid()} -o {__file__}", "Not a directory"),  # now, not when there is something to capture
@@ -126,22 +127,24 @@ def test_bad_words_give_one_clear_line(tmp_path):
 
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
-def test_a_watch_that_is_ended_leaves_no_empty_folder_and_no_half_file(tmp_path, number):
-    """While it waits, looks, and writes what it has captured: each folder has a whole page, and whole snapshots."""
+def test_a_watch_that_is_ended_leaves_no_half_file(tmp_path, number):
+    """While it waits, looks, and writes what it has captured: each box and each page is whole."""
     with fault("abba_locks") as (pid, _):
-        words = [sys.executable, "-m", "gdbext", "llm-watch", str(pid), "-after", "0.2", "-poll", "0.05", "-max-bytes", "0"]
+        words = [sys.executable, "-m", "gdbext", "llm-watch", str(pid), "-once"]
+        words += ["-after", "0.2", "-poll", "0.05"]
         began = time.monotonic()
         subprocess.run([*words, "-o", str(tmp_path / "whole")], cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
         took = time.monotonic() - began
-        assert list((tmp_path / "whole").glob("*/report.html")), "nothing was captured: the test shows nothing"
+        assert list((tmp_path / "whole").glob("*.html")), "nothing was captured: the test shows nothing"
         for moment in (0.3 * took, 0.7 * took, 0.8 * took, 0.9 * took, 0.97 * took):
             place = tmp_path / str(moment)
             with spawned([*words, "-o", str(place)], cwd=ROOT, stderr=subprocess.DEVNULL) as watch:
                 time.sleep(moment)
                 watch.send_signal(number)
                 watch.wait(30)
-            for folder in place.iterdir() if place.exists() else ():
-                names = {path.name for path in folder.iterdir()}
-                assert "report.html" in names and (folder / "report.html").read_text().rstrip().endswith("</html>"), names
-                assert all(is_snapshot(str(folder / name)) for name in names - {"report.html"}), names
+            for path in place.iterdir() if place.exists() else ():
+                if path.suffix == ".html":
+                    assert path.read_text().rstrip().endswith("</html>"), path
+                else:
+                    assert path.suffix == format.SUFFIX and format.Bundle(str(path)).json(box.RING)["ranks"], path
             assert open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "S"

@@ -5,6 +5,8 @@ import json
 from gdbext.commands import table
 from gdbext.session.session import Session
 
+from .schemas import held
+
 
 class _Session(Session):
     def stop_nothing(self, command):
@@ -19,4 +21,4 @@ def run(line):
 
 
 def answer(line):
-    return json.loads(run(line).json(line.split(" ")[0]))
+    return held(json.loads(run(line).json(line.split(" ")[0])))

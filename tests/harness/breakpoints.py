@@ -7,12 +7,29 @@ import re
 import signal
 import subprocess
 
+from gdbext.access import perf_breakpoints
+
 from .subjects import SUBJECTS, spawned
 
 FILE = os.path.join(SUBJECTS, "breakpoints.py")
 with open(FILE) as _f:
     LINES = {m.group(1): i for i, line in enumerate(_f, 1) for m in [re.search(r"# LINE (\w+)$", line)] if m}
 OFF = ["set auto-solib-add off", "set print thread-events off"]
+
+
+# Whether events of the kernel served while a process ran last: `python print(any(served))`.
+SERVED = (
+    "python from gdbext.control import kernel_events as k; served = []; gdb.events.cont.connect(lambda e: "
+    "served.append(len(k._events)))"
+)
+
+
+def events_here():
+    """Whether the kernel gives breakpoints as events."""
+    with contextlib.suppress(OSError):
+        os.close(perf_breakpoints.open_at(os.getpid(), id(os) & ~7, 8, perf_breakpoints.READ_WRITE))
+        return True
+    return False
 
 
 def places(outputs):

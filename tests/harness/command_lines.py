@@ -178,6 +178,18 @@ ROWS = {
         in_gdb="{P} -o {D}/in-gdb.core",
         content_by="its file is a copy of memory",
     ),
+    "llm-diff": Asked(
+        [("C P", OK, '"threads"')],
+        live=("{pid} {pid}",),
+        private_live=("{on} {on}",),
+        in_gdb="{P} {P}",
+    ),
+    "llm-bundle": Asked(
+        [("P -wait 0.1 -o D/b.gdbext", OK, '"processes"')],
+        live=("{pid} -wait 0.1 -o {folder}/again.gdbext -force",),
+        in_gdb="{P} -wait 0.1 -o {D}/in-gdb.gdbext",
+        content_by="test_private_content.py looks at every byte of its file",
+    ),
     "llm-stacks": Asked(
         [
             ("P -html D/s.html -folded D/s.txt", OK, "spins"),
@@ -235,6 +247,7 @@ ROWS = {
     "install": Asked([("--gdbinit D/gdbinit --no-wheels", OK, '"install/1"')]),
     "uninstall": Asked([("--gdbinit D/gdbinit --no-wheels", OK, '"uninstall/1"')]),
     "cache": Asked([("clear", OK, '"files"')]),
+    "allow": Asked([("-print", OK, "gdbext_allow")]),
     "completion": Asked([("bash", OK, "complete -o default")]),
     "gdb": Asked([("", OK, "init.py")]),
     "skill": Asked([("D/skill", OK, "SKILL.md")]),

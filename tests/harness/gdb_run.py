@@ -8,6 +8,8 @@ import time
 
 from tools.environments import cache_folder
 
+from .schemas import held
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 INIT = os.path.join(ROOT, "gdbext", "init.py")
 MARK = "@@gdbext-test@@"
@@ -25,7 +27,7 @@ class GdbRun:
         """The one line of JSON that a command printed."""
         lines = [line for line in self.outputs[index].splitlines() if line.startswith("{")]
         assert len(lines) == 1, self.outputs[index]
-        return json.loads(lines[0])
+        return held(json.loads(lines[0]))
 
 
 def run_gdb(gdb, commands, arguments=(), timeout=900, env=None, load=True, before=()):

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 
 from .gdb_run import ROOT
 from .heartbeats import eventually
+from .schemas import held
 from .situations import ACCUSES
 from .subjects import SUBJECTS, spawned
 
-ADDRESSES = ("10.77.0.1", "10.77.0.2")
+ADDRESSES = ("10.77.0.1", "10.77.0.2", "10.77.0.3", "10.77.0.4")
 ALONE = ("lock", "own lock", "sleep", "pipe", "stopped")  # one rank keeps away
 SLEEPS = ("sleep", "message", "beside")
 HUNG = (*ALONE, "message", "beside", "crossed", "skipped", "network")
@@ -64,7 +65,7 @@ class Situation:
 
     def asked(self):
         """The machines that are asked."""
-        return [int(self.way[-1])] if self.way[-1].isdigit() else [0, 1]
+        return [int(self.way[-1])] if self.way[-1].isdigit() else list(range(len(self.names)))
 
 
 def drawn(seed):
@@ -94,13 +95,13 @@ def used(jobs):
 
 
 class Machines:
-    """Two machines, joined by a cable."""
+    """Machines, joined by a cable; more than two by a switch in the first."""
 
-    def __init__(self, folder, python):
+    def __init__(self, folder, python, count=2):
         self.folder, self.stack = str(folder), contextlib.ExitStack()
         script = os.path.join(SUBJECTS, "job_machine.py")
         started = []
-        for _ in range(2):
+        for _ in range(count):
             more = {"stderr": subprocess.DEVNULL, "start_new_session": True}
             started.append(self.stack.enter_context(spawned([*NAMESPACES, python, script], ready="up", **more)))
         self.agents = started
@@ -108,18 +109,29 @@ class Machines:
         with open(os.path.join(self.folder, "ssh"), "w") as f:
             f.write(SSH.format(folder=self.folder))
         os.chmod(f.name, 0o755)
-        ends = [f"veth{number}" for number in range(2)]
-        self.inside(0, "ip", "link", "add", ends[0], "type", "veth", "peer", "name", ends[1], "netns", str(self.pids[1]))
-        for number, address in enumerate(ADDRESSES):
-            self.inside(number, "ip", "addr", "add", f"{address}/24", "dev", ends[number])
+        if count > 2:
+            self.inside(0, "ip", "link", "add", "veth0", "type", "bridge")
+        for number in range(1, count):
+            peer = "veth0" if count == 2 else f"port{number}"
+            self.inside(
+                0, "ip", "link", "add", peer, "type", "veth", "peer", "name", f"veth{number}", "netns", str(self.pids[number])
+            )
+            if count > 2:
+                self.inside(0, "ip", "link", "set", peer, "master", "veth0", "up")
+        for number in range(count):
+            self.inside(number, "ip", "addr", "add", f"{ADDRESSES[number]}/24", "dev", f"veth{number}")
             self.inside(number, "ip", "link", "set", "lo", "up")
         self.cable("up")
 
     def inside(self, number, *words):
         subprocess.run(["nsenter", "-t", str(self.pids[number]), "-u", "-n", "--", *words], check=True, capture_output=True)
 
+    def command(self, number, *words):
+        """The words of gdbext on a machine."""
+        return ["nsenter", "-t", str(self.pids[number]), "-p", "-m", "-u", "-n", "--", sys.executable, "-m", "gdbext", *words]
+
     def cable(self, state):
-        for number in range(2):
+        for number in range(len(self.pids)):
             self.inside(number, "ip", "link", "set", f"veth{number}", state)
 
     @contextlib.contextmanager
@@ -169,7 +181,7 @@ class Machines:
 
     def ask(self, situation):
         """-> (what llm-hang says, {(node, pid): (job's number, rank)})"""
-        nodes = [f"m{number}" for number in range(2)]
+        nodes = [f"m{number}" for number in range(len(self.pids))]
         for number, pid in enumerate(self.pids):
             with open(os.path.join(self.folder, nodes[number]), "w") as f:
                 f.write(str(pid))
@@ -185,7 +197,7 @@ class Machines:
         command = [sys.executable, "-m", "gdbext", "llm-hang", *words, "--json"]
         done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
         assert done.stdout.startswith("{"), done.stderr
-        return json.loads(done.stdout), places
+        return held(json.loads(done.stdout)), places
 
     def close(self):
         self.stack.close()

@@ -22,6 +22,7 @@ from .gdb_run import INIT, ROOT
 SUBJECT = os.path.join(ROOT, "tests", "gdb", "subjects", "self_checking.py")
 PYTHON = [sys.executable, "-m", "gdbext"]
 SECONDS = 30.0  # after which all is to be as it was, on a machine at full load
+WRONG = 512  # where its file says that something went wrong (self_checking.py)
 IN_FLIGHT = 4  # requests of a real engine that are under way at a time (engines/serve_vllm.py)
 EXCHANGES = "/tmp/gdbext-inject-*"  # of llm-inject, in the processes' own /tmp: other tests remove theirs
 CTRL_C = "shell (sleep 1.5; kill -INT $PPID) &"  # which ends gdb's wait for a stop
@@ -29,6 +30,7 @@ CTRL_C = "shell (sleep 1.5; kill -INT $PPID) &"  # which ends gdb's wait for a s
 PAUSES = ["tstp", "stop", "group-stop", "child-stop", "tracer-stop", "freeze"]
 HOW = ["kill"] * 4 + ["term"] * 2 + ["int", "hup", "child", "stopped", "group", "group-term", "group-int", "end", "cont", *PAUSES]
 HOW += ["any", "any"]  # one process of ours, whichever: collector, holder, fetcher, demangler, guard, gdb
+HOW += ["guard"]  # gdb after it, once there is another
 NUMBERS = {
     "term": signal.SIGTERM,
     "int": signal.SIGINT,
@@ -40,6 +42,7 @@ NUMBERS = {
     "group-term": signal.SIGTERM,
     "group-int": signal.SIGINT,
 }
+ARMING = ["pybreak", "pylog", "pytrace", "pystep", "pycatch", "import"]
 STORMS = ["fork", "exec", "threads", "signals", "libraries", "setuid", "seccomp"]
 
 
@@ -60,7 +63,8 @@ class Subject:
 
     def __init__(self, file, stopped=False, storm=""):
         self.file, self.stopped, self.storm = file, stopped, storm
-        self.process = subprocess.Popen([sys.executable, SUBJECT, file, *filter(None, [storm])], stdin=subprocess.DEVNULL)
+        line = [sys.executable, SUBJECT, file, *filter(None, [storm])]
+        self.process = subprocess.Popen(line, stdin=subprocess.DEVNULL, start_new_session=True)  # not of a group that is orphaned
         self.pid = self.process.pid
         while not (os.path.exists(file) and os.path.getsize(file) == 4096 and min(self.beats()) > 3):
             assert self.process.poll() is None, "the subject ended before it began"
@@ -76,7 +80,7 @@ class Subject:
 
     def wrong(self):
         with open(self.file, "rb") as f:
-            return struct.unpack_from("Q", f.read(520), 512)[0]
+            return struct.unpack_from("Q", f.read(520), WRONG)[0]
 
     def is_as_before(self):
         """Whether nobody traces it, and it runs, or stands, as it did."""
@@ -102,6 +106,15 @@ class Subject:
 
     def alive(self):
         return self.process.poll() is None
+
+    def how_it_is(self):
+        """For a person: its storm, how it ended, its threads' states, its children, how a child ended that ended wrongly."""
+        with open(self.file, "rb") as f:
+            child = struct.unpack_from("q", f.read(536), WRONG + 16)[0]
+        kept = [(pid, states(pid), ptrace.status(pid)) for pid in children(self.pid)]
+        return (
+            f"{self.storm} {self.process.poll()} {states(self.pid)} beats {self.beats()} children {kept} ended child {child:#x}"
+        )
 
     def trapped(self):
         """Whether a trap ended it."""
@@ -161,6 +174,9 @@ class Rank:
     def wrong(self):
         return 0
 
+    def how_it_is(self):
+        return f"{self.alive()} {states(self.pid)}"
+
     def trapped(self):
         return False  # how another's child ended is not known here
 
@@ -207,10 +223,19 @@ def commands(gdb, folder, pids, step="step", slower=1.0):
         "llm-attach": (in_gdb("llm-attach", f"llm-attach {a} {b} {c}", "llm-bt -all", "shell sleep 0.3", "llm-detach"), 2.0),
         "llm-continue": (in_gdb("llm-continue", f"llm-attach {a} {b}", CTRL_C, "llm-continue", "llm-detach"), 2.5),
         "pybreak": (
-            in_gdb("pybreak", f"llm-attach {a} {b}", f"pybreak {step}", "llm-continue", *["continue"] * 5, "llm-detach"),
+            in_gdb("pybreak", f"llm-attach {a} {b}", f"pybreak {step}", *["llm-continue"] * 6, "llm-detach"),
             3.0,
         ),
         "pytrace": (in_gdb("pytrace", f"llm-attach {a}", f"pytrace {step} -for 1", "llm-detach"), 3.0),
+        "pystep": (
+            in_gdb("pystep", f"llm-attach {a}", f"pybreak {step}", "continue", "pystep", "pynext", "pyfinish", "llm-detach"),
+            3.0,
+        ),
+        "pycatch": (in_gdb("pycatch", f"llm-attach {a}", "pycatch -uncaught", CTRL_C, "continue", "llm-detach"), 3.0),
+        "import": (  # which waits by a debug register
+            in_gdb("import", f"llm-attach {a} {b}", "pybreak nowhere.py:1", CTRL_C, "continue", "llm-detach"),
+            3.0,
+        ),
     }
     return {name: (words, slower * seconds) for name, (words, seconds) in found.items()}
 
@@ -295,6 +320,11 @@ def left(mark, mine):
     return found
 
 
+def guards_in(processes):
+    """Pids of guards among those of `left`."""
+    return [pid for pid, line in processes if b"guard_process" in line]
+
+
 class Rounds:
     """Rounds of random kills. `wrong`: what was not as it should be, but for `trapped` processes (TRAPPED); `counts`: {(command,
     how): rounds}. `subjects`: those of a
@@ -349,15 +379,18 @@ class Rounds:
         self.counts[name, how] += 1
         for place, one in enumerate(self.subjects):
             if not one.goes_on():
-                if name in ARMED and one.trapped():
+                if name in ARMING and one.trapped():
                     self.trapped += 1
                 else:
-                    self.wrong.append((*what, f"subject {place} is not as before: {one.alive()} {states(one.pid)}"))
+                    self.wrong.append((*what, f"subject {place} is not as before: {one.how_it_is()}"))
                 one.end()
                 if isinstance(one, Subject):
                     self.subjects[place] = self._new(place, place == 2)
             elif one.wrong():
-                self.wrong.append((*what, "computed wrong"))
+                self.wrong.append((*what, f"subject {place} computed wrong: {one.how_it_is()}"))
+                one.end()
+                if isinstance(one, Subject):
+                    self.subjects[place] = self._new(place, place == 2)
         for file in glob.glob(os.path.join(self.folder, "out", "*")):
             shutil.rmtree(file) if os.path.isdir(file) else os.unlink(file)  # many, of a real engine, fill the disk
         files = glob.glob(self.tmp + "/*") + glob.glob(self.tmp + "/.*[!.]") + stay(set(glob.glob(EXCHANGES)) - before)
@@ -381,6 +414,15 @@ class Rounds:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(SECONDS)
             how = "kill"
+        elif how == "guard":
+            first, deadline = guards_in(left(self.tmp, [])), time.monotonic() + SECONDS
+            send(first, signal.SIGKILL)
+            while first and process.poll() is None and time.monotonic() < deadline:
+                if set(guards_in(left(self.tmp, []))) - set(first):
+                    time.sleep(self.random.uniform(0.5, 1.5))  # it is told what the first one knew
+                    break
+                time.sleep(0.02)
+            how = "kill"
         elif how in PAUSES:
             pause(process, how, self.subjects, group)
             for place, one in enumerate(self.subjects):
@@ -391,7 +433,7 @@ class Rounds:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(self.random.choice([0.0, 0.2, 60.0]))
             how = "kill"
-        if process.poll() is None and not ended(process, how, SECONDS, group):
+        if process.poll() is None and not ended(process, how, SECONDS * self.how.get("slower", 1.0), group):
             self.wrong.append((*what, "it did not end"))
 
     def end(self):
@@ -475,7 +517,10 @@ def main(words):
     with tempfile.TemporaryDirectory() as folder:
         rounds = Rounds(gdb, folder, seed, words[2].split(",") if len(words) > 2 else (), storms=storms)
         for number in range(count):
+            seen = len(rounds.wrong) + rounds.trapped
             rounds.run(number)
+            if len(rounds.wrong) + rounds.trapped > seen:
+                print("lost", rounds.wrong[-1:], rounds.trapped, flush=True)
             if number % 20 == 19:
                 print(number + 1, "rounds,", len(rounds.wrong), "wrong", flush=True)
         rounds.end()

@@ -19,8 +19,24 @@ async def main():
             if not line:
                 return
             tool, arguments = json.loads(line)
+            if tool in ("list", "resource", "prompt"):
+                print(json.dumps({"text": await of_people(client, tool, **arguments), "failed": False}), flush=True)
+                continue
             said = await client.call_tool(tool, arguments)
             print(json.dumps({"text": said.content[0].text, "failed": bool(said.is_error)}), flush=True)
+
+
+async def of_people(client, what, name=""):
+    """What a client's user sees: the names of resources and prompts; one of them; the error's words where there is none."""
+    try:
+        if what == "list":
+            resources, prompts = (await client.list_resources()).resources, (await client.list_prompts()).prompts
+            return [str(one.uri) for one in resources] + [one.name for one in prompts]
+        if what == "resource":
+            return (await client.read_resource(name)).contents[0].text
+        return (await client.get_prompt(name)).messages[0].content.text
+    except Exception as e:
+        return f"error: {e}"
 
 
 asyncio.run(main())

@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass
 
 from .gdb_run import ROOT
+from .schemas import held
 from .subjects import SUBJECTS, spawned
 
 HOWS = ("popen", "popen-limit", "popen-poll", "process", "executor", "pool", "waitpid", "waitid", "pidfd", "task")
@@ -222,4 +223,4 @@ def _llm_hang(how, pid, folder):
     with open(log) as f:
         opened = set(map(int, f.read().split()))
     os.unlink(log)
-    return json.loads(done.stdout), opened
+    return held(json.loads(done.stdout)), opened

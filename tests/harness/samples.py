@@ -4,7 +4,10 @@ others.
 A test that runs on several Pythons runs on the oldest or the newest, and on one more; a test of every gdb with the default one,
 and half of the time with one more. A nightly run draws nothing: all run. Of the tests marked `drawn(count, group=…, unit=…)` it
 draws `count` units of the group. Without a name the group is the variants of one test, and a unit is one test; tests of one unit
-share what takes long to set up."""
+share what takes long to set up.
+
+Another interpreter asks whether the same code runs: the rows of one test go through the same lines of it, and `few_of_each` draws
+some. scripts/tools/same_lines.py says which lines of the pack are left out by that."""
 
 import os
 import random
@@ -17,7 +20,28 @@ def some(things, count, name):
     seed = os.environ.get("GDBEXT_TEST_SAMPLE")
     if not seed or count >= len(things):
         return list(things)
-    kept = random.Random(f"{seed} {name}").sample(range(len(things)), count)
+    return some_of(things, count, f"{seed} {name}")
+
+
+ROWS = 3  # of one test, by another interpreter
+
+
+def few_of_each(items, seed):
+    """The tests, of each function at most `ROWS`: the first, and others drawn. Those that read the interpreter that runs them
+    stay whole: what differs between minors is data there, and no line shows it."""
+    groups = {}
+    for item in items:
+        if item.get_closest_marker("own_interpreter"):
+            groups.setdefault(item.nodeid, []).append(item)
+            continue
+        groups.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {item for name, rows in groups.items() for item in [rows[0], *some_of(rows[1:], ROWS - 1, f"{seed} {name}")]}
+    return [item for item in items if item in kept]
+
+
+def some_of(things, count, seed):
+    """`count` of the things, in their order."""
+    kept = random.Random(seed).sample(range(len(things)), min(count, len(things)))
     return [things[place] for place in sorted(kept)]
 
 

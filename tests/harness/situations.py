@@ -59,10 +59,11 @@ def judge(truth, said):
 
 class Stage:
     """Where situations are lived, by `python` where that has what they need: `folder` has the sockets of their servers
-    (subjects/situation_server.py), one for each of what situations need. `kept`: what is asked about are snapshots."""
+    (subjects/situation_server.py), one for each of what situations need. `kept`: what is asked about are snapshots. `env`: what
+    the environment has too."""
 
-    def __init__(self, folder, python, begin=None, kept=False):
-        self.folder, self.python, self.begin, self.kept = folder, python, begin, kept
+    def __init__(self, folder, python, begin=None, kept=False, env=None):
+        self.folder, self.python, self.begin, self.kept, self.env = folder, python, begin, kept, env or {}
 
     def path(self, needs):
         return os.path.join(self.folder, needs or "plain")
@@ -71,7 +72,7 @@ class Stage:
         """-> a context manager: the server for what situations need; None where no interpreter has it."""
         python = os.environ.get("GDBEXT_TEST_TORCH_PYTHON") if needs else self.python
         words = [python, os.path.join(SUBJECTS, "situation_server.py"), self.path(needs), needs]
-        env = {**os.environ, "TMPDIR": self.folder}
+        env = {**os.environ, **self.env, "TMPDIR": self.folder}
         return spawned(words, ready="ready", stderr=subprocess.DEVNULL, env=env, preexec_fn=self.begin) if python else None
 
     @contextlib.contextmanager

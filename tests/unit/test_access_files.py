@@ -151,22 +151,19 @@ def test_a_file_that_its_owner_cuts_short_while_it_is_read_ends_nobody(tmp_path,
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{path}: it was cut short while it was read\n", "")
 
 
-def test_a_folder_for_what_is_captured_is_new_and_nobody_elses(tmp_path):
-    made = [written.new_folder(str(tmp_path / "a" / "b"), "now", "-o") for _ in range(3)]
-    assert [os.path.basename(m) for m in made] == ["now", "now-2", "now-3"]
-    assert all(os.stat(m).st_mode & 0o7777 == 0o700 for m in made)
+def test_a_folder_for_what_is_captured_is_nobody_elses(tmp_path):
+    made = [written.folder_for(str(tmp_path / "a" / "b"), "-o") for _ in range(2)]
+    assert made == [f"{tmp_path}/a/b"] * 2 and os.stat(made[0]).st_mode & 0o7777 == 0o700
     (tmp_path / "theirs").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "theirs")  # a name that somebody else made at the predictable time
-    assert written.new_folder(str(tmp_path), "link", "-o") == f"{tmp_path}/link-2" and os.listdir(tmp_path / "theirs") == []
     (tmp_path / "theirs").chmod(0o777)
     with pytest.raises(GdbextError, match="could be exchanged: .*theirs is writable by others"):
-        written.new_folder(str(tmp_path / "theirs"), "now", "-o")
+        written.folder_for(str(tmp_path / "theirs"), "-o")
     (tmp_path / "theirs").chmod(0o1777)
-    assert written.new_folder(str(tmp_path / "theirs"), "now", "-o")
+    assert written.folder_for(str(tmp_path / "theirs"), "-o")
     if os.geteuid() == 0:
         os.chown(tmp_path / "theirs", 4711, 4711)
         with pytest.raises(GdbextError, match="belongs to user 4711"):
-            written.new_folder(str(tmp_path / "theirs"), "now", "-o")
+            written.folder_for(str(tmp_path / "theirs"), "-o")
 
 
 def test_a_label_leads_a_snapshot_nowhere():

@@ -1,5 +1,6 @@
 """What agents get: tools that the commands declare, arguments that cannot reach what is not offered, pages, the skill folder."""
 
+import json
 import os
 import re
 
@@ -19,7 +20,10 @@ def test_the_tools_are_commands_that_read_and_their_schemas_are_small():
     schemas = [tools.schema(c) for c in found.values()]
     assert len(str(schemas)) + sum(len(tools.description(c)) for c in found.values()) < 12500
     for c, schema in zip(found.values(), schemas):
-        assert {o.name for o in c.all_options() if o.for_agents} < set(schema["properties"]) > set(schema["required"])
+        own = {o.name for o in c.all_options() if o.for_agents} - ({"on"} if "what" in schema["properties"] else set())
+        assert own < set(schema["properties"]) > set(schema["required"])
+        assert not {"on", "what"} <= set(schema["properties"]), "one word for a process"
+        assert 3 < len(tools.title(c)) < 60 and not re.search(r"[\[|]", str(schema["properties"].get("operand")))
     required = {c.tool: schema["required"] for c, schema in zip(found.values(), schemas) if schema["required"]}
     assert required == {"object": ["expr", "on"], "tensor": ["expr", "on"], "heap": ["on"], "request": ["id"]}
     for tool, needed in required.items():  # what is required is what a call without it is refused for
@@ -72,9 +76,9 @@ def test_a_tool_with_an_output_schema_gives_an_object_for_text_too():
     for text in ("idle", '{"schema": "llm-ranks/1", "ranks": [\n(bytes 0 to 9 of 99)'):
         assert server.structured(text, True) == {"text": text}
     told = {name: tools.output_schema(c) for name, c in tools.tools().items()}
-    assert {name for name, schema in told.items() if schema} == {name for name, c in tools.tools().items() if c.fields}
-    for schema in filter(None, told.values()):
+    for schema in told.values():
         assert {"schema", "partial", "text"} < set(schema["properties"]) and "required" not in schema
+        assert set(re.findall(r'"#/\$defs/([^"]+)"', json.dumps(schema))) == set(schema.get("$defs", ()))
 
 
 @pytest.mark.parametrize("value", [["all"], {"a": 1}, []])
@@ -118,6 +122,13 @@ def test_what_is_not_offered_cannot_be_had(tool, given):
     asked = command.parse(line_of(command, words))  # a value stays a value
     assert all(getattr(asked, o.key) == o.default for o in command.all_options() if not o.for_agents)
     assert given["on"] == asked.on
+
+
+@pytest.mark.parametrize("what", ["-- touch /tmp/x", "1 -- touch /tmp/x", "--  touch", "1 -o /tmp/x.html", "-- 1"])
+def test_no_program_is_started_for_an_agent_and_no_file_written(what):
+    with pytest.raises(UsageError):
+        tools.words_of(tools.command_of("record"), {"what": what})
+    assert tools.words_of(tools.command_of("record"), {"what": "TP0 TP1", "for": 2})[-1] == "TP0 TP1"
 
 
 def test_errors_name_the_tools_not_their_commands():
@@ -189,3 +200,19 @@ def test_the_skill_folder_has_all_guides_and_replaces_only_itself(tmp_path):
     with pytest.raises(GdbextError, match="not written by gdbext skill"):
         skill.write(folder)
     assert (tmp_path / "skill" / "commands.md").read_text() == "mine"
+
+
+def test_the_guide_names_tools_that_agents_have():
+    """And nothing that only people with a gdb or a shell can type."""
+    commands = {c.name: c for c in table.load_all()}
+    for name, text in topics().items():
+        said = tools.for_agents(text)
+        lacking = [c for c in commands if re.search(rf"^ *{c} ", said, re.M)]
+        assert not lacking and "(gdb)" not in said, (name, lacking, said)
+        assert text.split("\n")[0] in said or tools.in_tools(text.split("\n")[0]) in said
+    assert "why all" in tools.for_agents(topics()["hang"]) and "stacks all" in tools.for_agents(topics()["hang"])
+
+
+def test_what_names_processes_where_on_did():
+    why = tools.command_of("why")
+    assert tools.words_of(why, {"on": "TP0"}) == tools.words_of(why, {"what": "TP0"}) == ["--", "TP0"]

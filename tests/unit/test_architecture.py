@@ -18,29 +18,31 @@ MAY = {
     "errors": set(),
     "log": {"render"},
     "package": set(),
-    **dict.fromkeys(("wheels", "render", "access", "archive"), set()),
+    **dict.fromkeys(("wheels", "render", "access", "archive", "compiled"), set()),
     "layouts": set(),  # data: tables that access, cpython and torch read as files
     "primitives": set(),  # data: what libraries' objects of waiting are
     "cpython": {"access", "primitives", "render"},
     "observe": {"cpython", "access"},
     "torch": {"cpython", "access", "render"},
-    "heap": {"cpython", "access", "torch"},
+    "heap": {"cpython", "access", "torch", "observe"},
     "kvcache": {"render"},
-    "engines": {"observe", "cpython", "torch", "access", "kvcache", "primitives"},
+    "bundle": {"access", "render"},
+    "engines": {"observe", "cpython", "torch", "access", "bundle", "kvcache", "primitives"},
     "requests": {"observe", "cpython", "access", "kvcache", "engines"},
     "kernels": READING | {"engines"},
     "stacks": READING | {"engines", "observe", "primitives"},
     "timeline": {"cpython", "access", "render", "stacks", "observe", "engines", "primitives"},
     "verdict": READING | {"observe", "engines", "requests", "stacks", "primitives"},
+    "watch": {"heap", "bundle", "timeline", "requests", "engines", "observe", "torch", "cpython", "access", "render"},
     "control": READING | {"engines", "kernels"},
     "answers": READING
     | {"heap", "kvcache", "observe", "engines", "requests", "kernels", "stacks", "timeline", "verdict", "control"},
     "session": READING | {"engines", "control", "wheels", "archive"},
     "gdbext": {"api"},  # the package itself: the library's names are loaded when they are asked for
-    "api": READING | {"kvcache", "engines", "requests", "stacks", "verdict", "answers", "session"},
+    "api": READING | {"bundle", "kvcache", "engines", "requests", "stacks", "verdict", "answers", "session"},
     "commands": READING
     | {"heap", "kvcache", "observe", "engines", "requests", "kernels", "stacks", "timeline", "verdict", "control"}
-    | {"answers", "session", "api"},
+    | {"answers", "session", "api", "watch", "bundle"},
     "printers": {"session", "torch", "render"},
     "functions": {"session", "torch", "render"},
     "frame_filters": {"session", "answers", "engines", "stacks", "access", "render"},
@@ -411,7 +413,7 @@ def test_nothing_cites_what_is_not_in_the_repository():
 def project_files():
     """Paths of the project's own files below ROOT: what git knows or would add; without git all but what Python and pytest leave
     behind."""
-    if shutil.which("git"):
+    if shutil.which("git") and os.path.exists(os.path.join(ROOT, ".git")):  # an sdist has none
         listed = ["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard"]
         names = subprocess.run(listed, stdout=subprocess.PIPE, check=True, text=True).stdout.split("\n")
     else:

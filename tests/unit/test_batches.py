@@ -21,6 +21,9 @@ class Moves:
     def drop_pages(self):
         self.dropped += 1
 
+    def has_ended(self):
+        return False
+
     refresh_pages = drop_pages
 
     def read(self, some):

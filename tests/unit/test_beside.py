@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import threading
 
 import pytest
@@ -85,3 +86,26 @@ def test_unit_runs_beside_engines_where_both_run_whole(parts, arguments, beside_
     assert [part.name for part in ran] == expected
     assert {part.name for part in ran if part.passed // 1000 != os.getpid()} == ({"unit"} if beside_engines else set())
     assert [part.passed % 1000 for part in ran if part.name == "unit"] == [0, 1][: expected.count("unit")]
+
+
+WEIGHED = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from tools import share
+folder, _ = share.quota(0.5)
+if not folder:
+    sys.exit("no control groups")
+file = next(os.path.join(folder, n) for n in ("cpu.shares", "cpu.weight") if os.path.exists(os.path.join(folder, n)))
+for part in (1.0, share.WEIGHT):
+    print(share.weigh(os.getpid(), part), open(file).read().strip())
+share.remove(folder)
+print(share.weigh(os.getpid(), 1.0))
+"""
+
+
+def test_an_engine_that_starts_weighs_as_much_as_others_and_at_work_little(root):
+    line = [sys.executable, "-c", WEIGHED, os.path.join(root, "scripts")]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    if "no control groups" in done.stderr:
+        pytest.skip("this user may make no control group")
+    assert done.stdout.splitlines() in (["True 1024", "True 110", "False"], ["True 100", "True 10", "False"]), done

@@ -14,6 +14,7 @@ from harness.cxx_names import doubling
 from gdbext.access import files
 from gdbext.access.files import JSON_SIZE, Budget, json_of
 from gdbext.answers import heap, tensor_list
+from gdbext.commands.llm_stacks import ANSWER
 from gdbext.cpython import expressions, spending
 from gdbext.errors import GdbextError
 from gdbext.render import demangler, names
@@ -75,7 +76,7 @@ DOORS = {
     "heap": (heap.load_look, "one.json", bytes),
     "tensors": (tensor_list.load_listing, "one.json", bytes),
     "layers": (layer_records.read, "one.jsonl", bytes),
-    "merge": (lambda path: cluster.from_folder(os.path.dirname(path)), "one.json", bytes),
+    "merge": (lambda path: cluster.from_folder(os.path.dirname(path), ANSWER.answer_shape), "one.json", bytes),
 }
 
 
@@ -119,7 +120,7 @@ def test_a_file_that_swells_leaves_the_others_their_room(small, tmp_path):
     whole["groups"] = [{"frames": [frame], "members": [place]}]
     (tmp_path / "a.json").write_bytes(swollen())
     (tmp_path / "b.json").write_text(json.dumps(whole))
-    merged = cluster.from_folder(str(tmp_path))
+    merged = cluster.from_folder(str(tmp_path), ANSWER.answer_shape)
     assert [p.host for p in merged.processes] == ["b"] and [f["label"] for f in merged.failed] == ["a"]
 
 

@@ -44,7 +44,7 @@ def test_a_number_is_finite_at_each_option(word):
 def test_on_names_the_process_of_every_command_that_is_about_some(command):
     """An operand, and -rank of breakpoints, are its other names."""
     on = next((o for o in command.all_options() if o.name == "on"), None)
-    whole = command.gdb_only and "WHAT" not in command.operand or command.name in ("llm", "llm-ranks", "llm-gpucore")
+    whole = command.gdb_only and "WHAT" not in command.operand or command.name in ("llm", "llm-ranks", "llm-gpucore", "llm-diff")
     assert on is not None or whole
     if on is not None and on.was:
         assert command.parse("-rank TP1").on == command.parse("-on TP1").on == command.parse("-r TP1").on == "TP1"

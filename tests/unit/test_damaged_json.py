@@ -10,6 +10,7 @@ import pytest
 
 from gdbext.answers.tensor_list import load_listing
 from gdbext.commands import table
+from gdbext.commands.llm_stacks import ANSWER
 from gdbext.errors import GdbextError
 from gdbext.session.session import Session
 from gdbext.setup import outside
@@ -93,7 +94,7 @@ def test_damaged_listings(tmp_path):
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "n0.json")
     with pytest.raises(GdbextError, match="not a regular file"):
-        cluster.from_folder(str(tmp_path))
+        cluster.from_folder(str(tmp_path), ANSWER.answer_shape)
     with pytest.raises(GdbextError, match=f"-diff {tmp_path}/n0.json: not a regular file"):
         load_listing(str(tmp_path / "n0.json"))
 

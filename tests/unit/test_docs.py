@@ -5,13 +5,17 @@ import glob
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 
 from harness.gdb_run import ROOT
+from tools.build_site import pages
 from tools.wrap_docs import WIDTH, too_long, wrap
 
-from gdbext.commands import table
+from gdbext.__main__ import SETUP, _parser
+from gdbext.commands import table, verbs
+from gdbext.setup.outside import line_of, with_process
 from gdbext.verdict.kinds import GRAVITY
 
 PAGES = sorted(page for where in ("", "docs", "docs/news") for page in glob.glob(os.path.join(ROOT, where, "*.md")))
@@ -31,7 +35,7 @@ def test_every_command_and_every_recorded_field_is_in_the_json_contract():
     text, missing = read("docs", "json.md"), []
     words = set(re.findall(r"[a-z_]\w*", text))
     for name in table.names():
-        if f"`{name}`" not in text and f"`{name} " not in text and f"\n### {name}\n" not in text:
+        if not re.search(rf"\n### (.*, )?{name}(,.*)?\n", text):
             missing.append(name)
     fields = 0
     for asked, found in json.loads(read("tests", "answers", "fields.json")).items():
@@ -42,8 +46,13 @@ def test_every_command_and_every_recorded_field_is_in_the_json_contract():
     assert fields > 300 and not missing, missing
 
 
+def test_no_cell_of_the_json_contract_is_a_page():
+    cells = [cell for line in read("docs", "json.md").splitlines() if line.startswith("|") for cell in line.split(" | ")]
+    assert len(cells) > 3000 and max(map(len, cells)) <= 200, max(cells, key=len)
+
+
 def test_the_help_of_llm_hang_names_every_verdict():
-    text = table.load("llm-hang").help().partition("Verdicts:")[2].partition(". ")[0]
+    text = " ".join(table.load("llm-hang").help().split()).partition("Verdicts:")[2].partition(". ")[0]
     assert set(re.findall(r"[a-z][a-z-]+", re.sub(r"\(.*?\)", "", text))) == set(GRAVITY)
 
 
@@ -131,8 +140,63 @@ def holds_a_test(path):
     return os.path.exists(os.path.join(ROOT, path)) and re.search(r"^def test_", read(path), re.M)
 
 
-def test_the_readme_is_one_screen():
+def test_the_readme_and_the_figures_are_short():
     assert len(read("README.md").splitlines()) <= 70
+    assert len(read("docs", "figures.md").splitlines()) <= 65
+
+
+def prose(text):
+    """A page without its tables and code."""
+    text = re.sub(r"```.*?```", "", text, flags=re.S)
+    return [line for line in text.splitlines() if not re.match(r"\||    |<!--", line)]
+
+
+def test_nobody_has_to_read_more_than_42000_words():
+    """All prose; and all that is written for readers, tables and code too, without the reference and the lab book."""
+    texts = {os.path.relpath(page, ROOT): read(page) for page in PAGES if "docs/news" not in page}
+    assert sum(len(" ".join(prose(text)).split()) for text in texts.values()) <= 42000
+    reference = {"docs/commands.md", "docs/json.md", "docs/measurements.md"}
+    assert sum(len(text.split()) for page, text in texts.items() if page not in reference) <= 42000
+
+
+def typed_lines(text):
+    """[words] of each line of a page's code in which gdbext is called, or one of its commands at gdb's prompt."""
+    for line in re.findall(r"^ *(?: {4}|RUN |\$ )(.*)$", text, re.M):
+        line = re.split(r"   +|  #| #", line.strip())[0]
+        for one in re.split(r" && | > |; ", line):
+            found = re.match(r"(?:\(gdb\) |(?:\w+=\S+ )*(?:\$ )?(?:python3 (?:-m gdbext|\S*gdbext\.pyz)|gdbext) )(\S.*)$", one)
+            if found and "…" not in found[1]:
+                yield one.startswith("(gdb)"), shlex.split(found[1])
+
+
+def test_each_line_of_the_pages_that_calls_a_command_parses():
+    count = 0
+    for page in PAGES:
+        for in_gdb, words in [] if os.path.basename(page) == "commands.md" else typed_lines(read(page)):
+            if in_gdb and words[0] not in table.names():
+                continue  # gdb's own
+            count += 1
+            if words[0] in SETUP:
+                _parser(words[0]).parse_args(words[1:])
+                continue
+            name, rest = (words[0], words[1:]) if in_gdb else verbs.command_of(["4711" if w == "PID" else w for w in words])
+            assert name in table.names(), (page, words)
+            command = table.load(name)
+            command.parse(line_of(command, rest if in_gdb else with_process(command, rest)))
+    assert count > 60
+
+
+def test_the_site_has_a_page_for_each_command_and_no_dead_link():
+    made = pages()
+    assert {f"commands/{name}.md" for name in table.names()} == {path for path in made if path.startswith("commands/")}
+    dead = []
+    for path, text in made.items():
+        for target in re.findall(r"\]\(([^)\s:]+\.md)", re.sub(r"```.*?```", "", text, flags=re.S)):
+            if os.path.normpath(os.path.join(os.path.dirname(path), target)) not in made:
+                dead.append(f"{path}: {target}")
+    assert not dead, dead
+    listed = re.findall(r'[" <]([\w-]+)>?"', read("docs", "conf.py").partition("NAVIGATION = {")[2].partition("\n}")[0])
+    assert {path[:-3] for path in made if "/" not in path} <= {*listed, "index"}
 
 
 def test_each_row_of_the_guides_names_a_real_command_and_its_run():

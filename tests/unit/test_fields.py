@@ -5,13 +5,14 @@ import os
 
 import pytest
 from harness.gdb_run import ROOT
+from harness.schemas import TYPES, faults, held
 
 from gdbext.answers import each_node, ranks, requests
 from gdbext.commands import table
 from gdbext.engines.instances import Instance, Spread
 from gdbext.errors import GdbextError
 from gdbext.kvcache.model import Request
-from gdbext.render.fields import FAILURES, JOIN, KEEP, NUMBER, SUM, Field, Fields, answer_schema
+from gdbext.render.fields import FAILURES, JOIN, KEEP, LEFT_OUT, NUMBER, SUM, Field, Fields, answer_schema, each
 from gdbext.render.text import PLAIN, Style
 from gdbext.requests.model import Tracked
 
@@ -33,7 +34,7 @@ class One:
 
 def test_a_field_is_json_a_cell_a_row_of_the_docs_and_a_schema():
     data = ROW.data(One())
-    assert data == {"name": "a\x1b[2J", "held": 5, "hidden": None}
+    assert data == {"name": "a\\x1b[2J", "held": 5, "hidden": None}
     head, line = ROW.table([data], PLAIN).splitlines()
     assert head.split() == ["name", "held"] and line.split()[-2:] == ["5", "B"] and "\x1b" not in line
     assert [head for head, *_ in map(str.split, ROW.table([data], Style(False, 12)).splitlines())][0] == "name"
@@ -71,28 +72,151 @@ def test_every_field_of_an_answer_is_declared():
     assert list(instance.data()["spread"]) == [one.name for one in ranks.SPREAD]
     for made in (requests.request_data(Request("a"), Tracked("a", [])), requests.request_data(None)):
         assert set(made) <= requests.REQUEST.names
-        assert set(requests.custody_data(Tracked("a", []))) & requests.REQUEST.merging(KEEP).names == set()
+        assert set(requests.CUSTODY.data(Tracked("a", []))) & requests.REQUEST.merging(KEEP).names == set()
 
 
-def test_every_recorded_field_of_a_declaring_command_is_declared():
+def recorded():
+    """(command line, command, {path of a field: its types}) of tests/answers/fields.json."""
     with open(os.path.join(ROOT, "tests", "answers", "fields.json")) as f:
-        recorded = json.load(f)
+        for line, found in json.load(f).items():
+            yield line, (line.partition(": ")[2] if ": " in line else line).split()[0], found
+
+
+def in_schema(path, schema, defs):
+    """The types that a schema gives to a field; None where it has none."""
+    for step in filter(None, path.replace("[]", ".[]").split(".")):
+        kinds = [kind for one in kinds_of(schema, defs) for kind in kinds_of(step_of(one, step), defs)]
+        if not kinds:
+            return None
+        schema = {"anyOf": kinds}
+    found = {
+        one for kind in kinds_of(schema, defs) for one in (kind["type"] if isinstance(kind["type"], list) else [kind["type"]])
+    }
+    return {"integer": "number", "string": "text", "boolean": "bool", "array": "list"}, found
+
+
+def kinds_of(schema, defs):
+    if schema is None:
+        return []
+    if "$ref" in schema:
+        schema = defs[schema["$ref"].rpartition("/")[2]]
+    return [kind for one in schema["anyOf"] for kind in kinds_of(one, defs)] if "anyOf" in schema else [schema]
+
+
+def step_of(schema, step):
+    anything = {"type": list(TYPES)}
+    if step == "[]":
+        return schema.get("items", anything if "array" in schema["type"] else None)
+    open_to_all = anything if "object" in schema["type"] and "properties" not in schema else None
+    return schema.get("properties", {}).get(step, schema.get("additionalProperties", open_to_all))
+
+
+def test_every_recorded_field_is_declared_with_its_types():
     compared, missing = 0, []
-    for line, found in recorded.items():
-        command = table.load(line.partition(": ")[2].split()[0] if ": " in line else line.split()[0])
-        if command.fields is None:
-            continue
-        declared = {path: words.split(" or ") for path, words, _ in command.fields.rows()}
-        inner = {path.rpartition(".")[0].replace("[]", "") for path in declared}
-        opened = [path for path in declared if path.replace("[]", "") not in inner]
-        for path in found:
-            if (
-                path.partition("[")[0] in ("schema", "partial", "nodes")
-                or path.endswith("]")
-                or path.startswith(tuple(one + end for one in opened for end in (".", "[")))
-            ):
+    for line, name, found in recorded():
+        schema = answer_schema(name, table.load(name).fields)
+        for path, kinds in found.items():
+            if path == "schema":
                 continue
             compared += 1
-            kinds = {word.split(" of ")[0].replace("*place*", "object") for word in declared.get(path, ())}
-            missing += [f"{line}: {path}: {found[path]}, declared {kinds}"] if not set(found[path]) <= kinds else []
-    assert compared > 40 and not missing, missing
+            declared = in_schema(path, schema, schema.get("$defs", {}))
+            words = set() if declared is None else {declared[0].get(one, one) for one in declared[1]}
+            missing += [f"{line}: {path}: {kinds}, declared {words}"] if not set(kinds) <= words else []
+    assert compared > 1500 and not missing, missing
+
+
+def test_private_fields_are_of_commands_that_take_show_content():
+    found = set()
+    for command in table.load_all():
+        text = json.dumps(answer_schema(command.name, command.fields))
+        if "with -show-content" in text:
+            found.add(command.name)
+            assert any(one.name == "show-content" for one in command.all_options()), command.name
+    assert found == {"llm-kv", "llm-requests", "llm-request"}
+
+
+def test_every_command_declares_its_answer_and_a_shape_has_one_meaning():
+    shapes = {}
+    for command in table.load_all():
+        assert command.fields.fields, command.name
+        for name, fields in command.fields.shapes().items():
+            known = shapes.setdefault(name, fields)
+            assert known is fields or list(known.rows()) == list(fields.rows()), name
+            assert " " not in name and known.schema({}) == fields.schema({})
+
+
+def example(schema, defs, above=()):
+    """An answer that a schema allows; a shape does not stand in itself."""
+    if schema.get("$ref") in above:
+        return None
+    above = (*above, schema["$ref"]) if "$ref" in schema else above
+    if "anyOf" in schema:
+        return next((one for one in (example(kind, defs, above) for kind in schema["anyOf"]) if one is not None), None)
+    schema = kinds_of(schema, defs)[0]
+    if "const" in schema:
+        return schema["const"]
+    kind = schema["type"] if isinstance(schema["type"], str) else schema["type"][0]
+    if kind == "array":
+        return [one for one in [example(schema.get("items", {"type": "null"}), defs, above)] if one is not None]
+    if kind == "object":
+        return {name: example(one, defs, above) for name, one in schema.get("properties", {}).items()}
+    return {"string": "x", "integer": 1, "number": 1.5, "boolean": True, "null": None}[kind]
+
+
+@pytest.mark.parametrize("name", table.names())
+def test_a_renamed_or_mistyped_field_is_seen(name):
+    """Of every field at the top of an answer, and of one field of each object in it."""
+    schema = answer_schema(name, table.load(name).fields)
+    answer = example(schema, schema.get("$defs", {}))
+    assert held(answer) is answer
+    changed = 0
+    for path, one in objects_in(answer):
+        for field in list(one) if one is answer else list(one)[:1]:
+            if field != "schema":
+                value = one.pop(field)
+                one[field + "_"] = value
+                missed = not list(faults(answer, schema))
+                del one[field + "_"]
+                one[field] = object()
+                missed_too = not list(faults(answer, schema))
+                one[field] = value
+                changed += 1
+                assert not missed_too and (not missed or path in OPEN.get(name, ())), (path, field)
+    assert changed >= len(schema["properties"]) - 1
+
+
+# Objects whose names are their own.
+OPEN = {
+    "llm-kv": (".block.addresses[]", ".block.stats[]"),
+    "llm-request": (".sampling_rows[]",),
+    "llm-inject": (".started[]",),
+    "llm-launch": (".args[].points_to",),
+}
+
+
+def objects_in(value, path=""):
+    if isinstance(value, dict):
+        yield path, value
+        for name, one in list(value.items()):
+            yield from objects_in(one, f"{path}.{name}")
+    elif isinstance(value, list):
+        for one in value:
+            yield from objects_in(one, path + "[]")
+
+
+def test_an_answer_of_known_values_lacks_what_it_is_not_given():
+    inner = Fields(Field("a", int), shape="inner")
+    inner.add(Field("more", [inner]))
+    whole = Fields(*each(NUMBER, "x y", default=None), Field("z", str), Field("deep", inner), Field("of", Fields(rest=str)))
+    assert whole.of(x=1) == {"x": 1, "y": None}
+    with pytest.raises(KeyError, match="not declared: w"):
+        whole.of(w=1)
+    schema = answer_schema("x", whole)
+    good = {"schema": "x/1", "partial": [], "deep": {"a": 1, "more": [{"a": 2}]}, "of": {"any": "text"}}
+    assert not list(faults(good, schema)) and whole.shape["deep?"]["more?"] == [dict]
+    good["deep"]["more"][0]["a"] = "2"
+    good["of"]["any"] = 3
+    assert [fault.partition(" is ")[0] for fault in faults(good, schema)] == [".deep.more[0].a", ".of.*"]
+    assert Fields(Field("text", str, read=lambda one: one), Field("none", int, read=lambda one: LEFT_OUT)).data("a\n") == {
+        "text": "a\\n"
+    }

@@ -100,7 +100,7 @@ def wheels_door(folder, monkeypatch):
 
 def capture_door(folder, monkeypatch):
     try:
-        files.new_folder(os.path.join(folder, "captures"), "now", "-o")
+        files.folder_for(os.path.join(folder, "captures"), "-o")
     except GdbextError as e:
         return str(e)
     return ""

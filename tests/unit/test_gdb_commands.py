@@ -17,7 +17,9 @@ CALLS = {"execute", "command"}  # gdb.execute, CudaGdb.execute; command(template
 def literal(node):
     if isinstance(node, ast.IfExp):
         return literal(node.body) and literal(node.orelse)
-    return isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" not in node.value
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+        return False
+    return "\n" not in node.value or node.value.startswith("define hook-")
 
 
 def called(node):

@@ -52,6 +52,8 @@ def waits(target, symbols, monkeypatch):
         (True, {"code": SYSCALL, "orig_rax": FUTEX, "rdi": START + 8}, True),  # asleep in the wait
         (True, {"code": SYSCALL, "orig_rax": FUTEX, "rdi": START + SIZE}, False),  # asleep on something else
         (True, {"code": SYSCALL, "orig_rax": READ, "rdi": START + 8}, False),
+        (True, {"code": SYSCALL, "orig_rax": FUTEX, "rdi": START + 8, "rsi": 0x81}, False),  # FUTEX_WAKE: it wakes another
+        (True, {"code": SYSCALL, "orig_rax": FUTEX, "rdi": START + 8, "rsi": 0x189}, True),  # FUTEX_WAIT_BITSET, by the clock
         (True, {"functions": ["clock_gettime", "take_gil", "PyEval_RestoreThread"]}, True),  # awake between two of its calls
         (True, {"functions": ["memcpy", "list_extend"]}, False),
         (False, {"rdi": START + 16}, True),  # the same without symbols: a register or the stack points into the lock

@@ -3,12 +3,13 @@
 import subprocess
 import sys
 
+import pytest
 from harness.gdb_run import ROOT
 from tools import own_pids
 
 LIST = """
-import runpy, sys
-sys.argv = ["gdbext", "llm-ranks"]
+import os, runpy, sys
+sys.argv = ["gdbext", *(str(os.getppid()) if word == "PARENT" else word for word in sys.argv[1:])]
 try:
     runpy.run_module("gdbext", run_name="__main__")
 except SystemExit:
@@ -19,25 +20,40 @@ print("loaded", *sys.modules)
 NEEDLESS = {"asyncio", "concurrent.futures", "decimal", "logging", "pathlib", "subprocess", "tempfile", "uuid", "zipfile"}
 
 
+def loaded_by(*words):
+    """The modules that a command loads, in a Python that has nothing but its standard library and sees no process but its own:
+    what a machine's engines are decides what is needed to read them."""
+    own = [sys.executable, own_pids.__file__, sys.executable, "-I", "-S", "-c"]
+    line = [*own, "import sys; sys.path.insert(0, sys.argv.pop(1))\n" + LIST, ROOT, *words]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
 def test_llm_ranks_loads_nothing_that_only_other_commands_need():
-    done = subprocess.run(
-        [  # without the machine's engines: what they are decides what is needed to read them
-            sys.executable,
-            own_pids.__file__,
-            sys.executable,
-            "-I",
-            "-S",
-            "-c",
-            "import sys; sys.path.insert(0, sys.argv.pop(1))\n" + LIST,
-            ROOT,
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    loaded = set(done.stdout.splitlines()[-1].split())
+    loaded = loaded_by("llm-ranks")
     assert {"gdbext.commands.llm_ranks", "gdbext.engines.discover"} <= loaded
     assert not loaded & NEEDLESS
+
+
+# {command: (modules of the pack that it loads to look at a process, rooms and modules of which it loads nothing)}. Each module is
+# a third of a millisecond of every look; a tenth more is room for what is split.
+LOOKS = {
+    "llm-stacks": (200, "verdict requests kvcache torch control heap timeline kernels.launch"),
+    "llm-bt -all -on": (190, "verdict requests kvcache torch heap timeline kernels.launch"),
+    "pybt -on": (165, "verdict requests kvcache torch heap timeline stacks.locks"),
+}
+
+
+@pytest.mark.parametrize("line", LOOKS)
+def test_a_look_loads_what_it_shows_and_nothing_else(line):
+    """At the Python that has started it, which waits."""
+    most, others = LOOKS[line]
+    loaded = loaded_by(*line.split(), "PARENT")
+    own = {name for name in loaded if name.startswith("gdbext.")}
+    assert f"gdbext.commands.{line.split()[0].replace('-', '_')}" in own
+    assert not [name for name in own for other in others.split() if f"{name}.".startswith(f"gdbext.{other}.")]
+    assert not loaded & {"decimal", "difflib", "fractions", "pathlib", "uuid", "zipfile", "asyncio", "logging"}
+    assert len(own) <= most, len(own)
 
 
 # What `source gdbext/init.py` loads of the pack.

@@ -75,6 +75,8 @@ def test_routers_are_known_by_their_processes():
     kinds = [
         (["python3", "-m", "vllm_router.launch_router"], "vllm-router"),
         (["/usr/local/bin/sglang-router", "--x"], "sglang-router"),
+        (["vllm::router"], "vllm-router"),
+        (["sglang::router"], "sglang-router"),
         (["python3", "-m", "dynamo.frontend"], "dynamo"),
         (["ray::ProxyActor.run"], "ray-serve"),
         (["python3", "-m", "http.server"], ""),

@@ -17,7 +17,8 @@ class Rt:
 
     def __init__(self, whole, stopped=False, torn=None):
         self.whole, self.torn, self.looks = whole, torn, 0
-        self.target = types.SimpleNamespace(is_stopped=stopped, budgets={}, invalidate=lambda: None, describe=lambda: "process 7")
+        calls = {"invalidate": lambda: None, "describe": lambda: "process 7", "has_ended": lambda: False}
+        self.target = types.SimpleNamespace(is_stopped=stopped, budgets={}, **calls)
 
     def threads(self):
         return ["main"]

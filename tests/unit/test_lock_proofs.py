@@ -51,13 +51,14 @@ def test_memory_that_is_not_there_is_remembered(error, lacks):
 def test_a_thread_that_has_not_begun_its_work_may_do_anything(python, error, hides):
     thread = Made(python=python, error=error)
     assert locks._hides_its_work(thread) is hides
-    finder = Made(references=Made(lacks=False, reaches=lambda one: [Reach([("giver", Made(address=9))])]), _ended={})
+    finder = locks.Finder.__new__(locks.Finder)
+    finder.references, finder._ended = Made(lacks=False, reaches=lambda one: [Reach([("giver", Made(address=9))])]), {}
     finder._is_ended_thread, finder.view = (lambda obj: True), Made(threads=[thread])
     named = locks.text
     locks.text = lambda obj, name: "giver"
     try:
-        assert locks.Finder._ended_threads(finder, Made(python=[frame("main")])) == ([] if hides else ["giver"])
+        assert finder._ended_threads(Made(python=[frame("main")])) == ([] if hides else ["giver"])
         finder.references.lacks = True
-        assert locks.Finder._ended_threads(finder, Made(python=[frame("main")])) == []
+        assert finder._ended_threads(Made(python=[frame("main")])) == []
     finally:
         locks.text = named

@@ -107,7 +107,7 @@ def test_every_command_takes_debug_which_lasts_as_long_as_its_answer(word, capfd
 def test_debug_makes_no_prefix_of_another_option_ambiguous():
     from gdbext.commands.llm_record import LlmRecord
 
-    assert LlmRecord.parse("-d old.json").diff and not LlmRecord.parse("-d old.json").debug
+    assert LlmRecord.parse("-di old.json").diff and not LlmRecord.parse("-d 5").debug
 
 
 # ---- every handler ---------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import json
 import random
 
 import pytest
+from harness.schemas import held
 
 from gdbext.answers import kv_nodes, recording_nodes, top
 from gdbext.errors import GdbextError
@@ -110,6 +111,7 @@ def test_frames_of_llm_top_are_one_sorted_over_all_machines():
     data, partial = top.merged([*answers, ("ssh:d", {"error": "no python3"})], failed, "cpu")
     assert [(r["node"], r["pid"]) for r in data["ranks"]] == [("pod/n/b", 7), ("a", 7)]
     assert [f["label"] for f in failed if "node" not in f] == ["ssh:c", "ssh:d"] and "ssh:d: no python3" in partial
+    assert held({"schema": "llm-top/1", "partial": partial, **data})
     text = "\n".join(top.lines(data, PLAIN))
     assert "a vllm  4 running, 7 waiting  8 tokens/s  KV 50 %  oldest without progress: r7" in text
     with pytest.raises(GdbextError, match="no python3"):
@@ -124,7 +126,7 @@ def checked(*faults):
         "compared": [{"label": "TP0"}],
         "not_compared": [{"label": "TP1", "what": "x", "why": "y"}],
     }
-    about = {"ok": not faults, "blocks": 100, "engine": "vLLM", "version": "0.32", "mid_update": False, "ranks": True}
+    about = {"ok": not faults, "blocks": 100, "engine": "vLLM", "version": "0.32", "mid_update": False, "ranks": ["TP0"]}
     return {**about, "violations": [{**some, "rule": rule} for rule in faults], **lists}
 
 
@@ -133,7 +135,7 @@ def test_caches_of_several_machines_are_sound_only_if_all_are():
     assert kv_nodes.merged([well, ("ssh:c", checked())], [])[0]["ok"]
     data, partial = kv_nodes.merged([well, ill], [])
     assert not data["ok"] and [(v["node"], v["rule"]) for v in data["violations"]] == [("b", "references"), ("b", "free-queue")]
-    assert data["blocks"] == 200 and not partial
+    assert data["blocks"] == 200 and not partial and held({"schema": "llm-kv/1", "partial": partial, **data})
     assert "ssh:b  vLLM 0.32: 100 blocks: 2 faults" in kv_nodes.lines(data, PLAIN)
     for bad in ({"error": "no scheduler here"}, {**checked(), "violations": [3]}):
         failed = []

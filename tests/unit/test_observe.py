@@ -6,6 +6,7 @@ import sys
 import textwrap
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from harness.facts import sample
@@ -15,7 +16,7 @@ from harness.subjects import spawned
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import FaultError, GdbextError
-from gdbext.observe import loop, observer
+from gdbext.observe import loop, observer, stack_keys
 from gdbext.observe.clocks import Clock, clocks
 from gdbext.observe.effects import Effect
 from gdbext.observe.observer import Observer, repeatedly
@@ -170,3 +171,21 @@ def test_memory_that_cannot_change_is_not_sampled():
 
     with pytest.raises(GdbextError, match="process 7 is stopped: the GIL can be sampled only while it runs"):
         loop.need_running(Held(), "the GIL")
+
+
+@pytest.mark.parametrize("lacks", ["code", "name"])
+def test_what_a_copy_lacks_has_not_changed(monkeypatch, lacks):
+    """The last sample of a thread is of a copy, which may have been made for a bundle: what it lacks is not what has changed."""
+
+    def absent(*_):
+        raise FaultError(4096, 8, "left out of the bundle")
+
+    for stopped in (True, False):
+        frame = SimpleNamespace(rt=SimpleNamespace(target=SimpleNamespace(is_stopped=stopped)), raw=SimpleNamespace(lasti=0))
+        frame.code, frame.globals = SimpleNamespace(address=1, variables=[]), lambda: SimpleNamespace(item=absent)
+        monkeypatch.setattr(stack_keys, "stored_around", absent if lacks == "code" else lambda code, at: ["number"])
+        if stopped:
+            with pytest.raises(FaultError):
+                stack_keys.stack_key([frame])
+        else:
+            assert stack_keys.stack_key([frame])[0].words == b""

@@ -5,6 +5,7 @@ import pytest
 from gdbext.answers.exceptions import exception_lines
 from gdbext.answers.places import named
 from gdbext.answers.stack_tree import stacks_data, text_lines
+from gdbext.commands.llm_stacks import ANSWER
 from gdbext.cpython import privacy
 from gdbext.cpython.expression_calls import HelpText
 from gdbext.cpython.reprs import Repr
@@ -27,7 +28,7 @@ def of_nodes():
 
 
 def of_merged_answers():
-    merged = cluster.MergedAnswers()
+    merged = cluster.MergedAnswers(ANSWER.answer_shape)
     for host, function in (("a", "f" + EVIL), ("b", "g" + EVIL)):
         frames = [
             {"kind": "python", "function": function, "file": EVIL, "line": 3},

@@ -28,6 +28,8 @@ class Rights(permission.Rights):
         ({"nested": True, "user": 65534}, "user namespace of its own"),
         ({"nested": True, "may": True, "filtered": True}, "user namespace of its own"),
         ({"user": None}, "run gdb with sudo"),
+        ({"euid": 0, "may": True, "reads": False, "user": 5}, "DAC_READ_SEARCH"),
+        ({"euid": 0, "may": False, "reads": False, "user": 5}, "--cap-add=SYS_PTRACE"),
     ],
 )
 def test_the_first_thing_in_the_way_is_named(changed, said):

@@ -36,16 +36,21 @@ def test_a_file_of_the_program_that_ends_like_a_librarys_is_its_own():
 
 
 def test_a_librarys_object_in_shared_memory_is_no_thread_that_waits():
-    def frame(file, held):
-        return SimpleNamespace(file=file, function="wait", line=1, locals=lambda: [("self", held)])
+    def frame(file, held, function="wait"):
+        return SimpleNamespace(file=file, function=function, line=1, locals=lambda: [("self", held)])
 
     def held(kind, address):
         return SimpleNamespace(type=SimpleNamespace(is_heap=True), type_name=kind, address=address)
 
     event, runs = held("multiprocessing.synchronize.Event", 5), held("threading.Thread", 6)
-    frames = [frame("/lib/python3.12/multiprocessing/synchronize.py", event), frame("/lib/python3.12/threading.py", runs)]
-    said = shared_name(SimpleNamespace(name_of=lambda frame, address: ""), SimpleNamespace(python=frames), 7)
-    assert said == "the Event 0x5, shared between processes"
+
+    def called(*frames):
+        return shared_name(SimpleNamespace(name_of=lambda frame, address: ""), SimpleNamespace(python=frames), 7)
+
+    library, threads = "/lib/python3.12/multiprocessing/synchronize.py", "/lib/python3.12/threading.py"
+    assert called(frame(library, event), frame(threads, runs, "run")) == "the Event 0x5, shared between processes"
+    condition, barrier = held("Condition", 7), held("Barrier", 8)  # whose methods are those of the barrier of threads
+    assert called(frame(library, condition), frame(threads, barrier)) == "the Barrier 0x8, shared between processes"
 
 
 class Made:

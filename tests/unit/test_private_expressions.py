@@ -19,6 +19,8 @@ from gdbext.engines import registry
 from gdbext.engines.sensitive_names import HANDLERS
 from gdbext.errors import GdbextError
 
+pytestmark = pytest.mark.own_interpreter
+
 if sys.version_info < (3, 9):
     pytest.skip("the process that is read is this one, and CPython 3.9 is the oldest that is read", allow_module_level=True)
 PRIVATE = registry.sensitive_names() | HANDLERS

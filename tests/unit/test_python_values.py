@@ -9,16 +9,19 @@ import os
 import shutil
 import sys
 import types
+import warnings
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gdbext.access.proc import ProcTarget
-from gdbext.cpython.expressions import evaluate
+from gdbext.cpython.expressions import evaluate, parsed
 from gdbext.cpython.reprs import FULL, Limits, Repr
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError, NotFoundError
+
+pytestmark = pytest.mark.own_interpreter
 
 if sys.version_info < (3, 9):
     pytest.skip("the process that is read is this one, and CPython 3.9 is the oldest that is read", allow_module_level=True)
@@ -443,3 +446,10 @@ def test_a_library_mapped_to_be_read_is_not_the_one_that_runs(target, tmp_path):
     with open(copy, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ):
         assert runtime(target).library.path != str(copy)
         assert shown(target, [1, "two"]) == "[1, 'two']"
+
+
+def test_code_that_python_warns_of_prints_no_warning():
+    """Found by fuzzing: a line about <unknown>:1 on the terminal."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert parsed("1if x else 2") is not None

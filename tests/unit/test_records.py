@@ -22,6 +22,12 @@ class Leaf:
     other: Stranger = None  # a name that the codec does not know fits everything
 
 
+@dataclass(frozen=True)
+class Mark:
+    text: str = ""
+    at: int = 0
+
+
 @dataclass
 class Whole:
     leaves: list[Leaf]
@@ -29,6 +35,8 @@ class Whole:
     by_name: dict[str, Leaf] = field(default_factory=dict)
     seen: set[int] = field(default_factory=set)
     place: tuple[str, int] = ("", 0)
+    hosts: dict[int, str] = field(default_factory=dict)
+    marks: list[Mark] = field(default_factory=list)
     many: tuple[int, ...] = ()
     secret: str = "here"
 
@@ -37,7 +45,7 @@ class Stranger:
     pass
 
 
-CODEC = records.Codec((Leaf, Whole), left={"Whole": {"secret"}}, short=True)
+CODEC = records.Codec((Leaf, Whole, Mark), left={"Whole": {"secret"}}, short=True, alike=("Mark",))
 
 
 def through(value):
@@ -60,7 +68,9 @@ def drawn(draw):
         {str(n): leaf() for n in range(draw.randrange(3))},
         set(ids()),
         ("x", draw.randrange(9)),
-        tuple(ids()),
+        hosts={n: draw.choice("abc") for n in draw.sample(range(40), draw.randrange(30))},
+        marks=[Mark(draw.choice("pq"), draw.randrange(2)) for _ in range(draw.randrange(9))],
+        many=tuple(ids()),
     )
 
 
@@ -75,14 +85,26 @@ def test_runs_are_sent_where_shorter_and_members_stay_that_are_to():
     sent = CODEC.data(Whole([], list(range(1000)), secret="no"))
     assert sent["ids"] == {"r": [0, 1000]} and "secret" not in sent and CODEC.data([5, 3]) == [5, 3]
     assert records.Codec(()).data([1, 2, 3, 4, 5]) == [1, 2, 3, 4, 5]
-    assert CODEC.data(Leaf("x" * 9999, kept=Stranger())) == {
-        "c": "Leaf",
-        "name": "x" * 2000,
-        "at": None,
-        "share": 0.0,
-        "kept": None,
-        "other": None,
-    }
+    assert CODEC.data(Leaf("x" * 9999, kept=Stranger())) == {"c": "Leaf", "name": "x" * 2000, "kept": None}
+
+
+def test_what_is_the_same_is_sent_once_and_is_one_object_again():
+    hosts = {n: f"10.0.0.{n // 8}" for n in range(64)}
+    writing = records.Writing(CODEC)
+    sent = json.loads(
+        json.dumps([writing.data(Whole([], hosts=hosts, marks=[Mark("a"), Mark("b"), Mark("a")])) for _ in range(3)])
+    )
+    assert sent[1]["hosts"] == {"a": 0} and sent[0]["marks"][2] == {"a": 1} and len(json.dumps(sent[1])) < 100
+    reading = records.Reading(CODEC)
+    found = [reading.value(one) for one in sent]
+    assert [one.hosts for one in found] == [hosts] * 3 and found[0].marks == [Mark("a"), Mark("b"), Mark("a")]
+    assert found[2].hosts is found[0].hosts and found[2].marks[0] is found[0].marks[0]
+
+
+@pytest.mark.parametrize("data", [{"a": 9}, {"a": "x"}, {"v": [[1, [0, 5]]]}, {"v": [["x", [0, 5_000_000]]]}, {"v": [["x"]]}])
+def test_what_stands_for_nothing_is_damage(data):
+    with pytest.raises(records.DAMAGE):
+        CODEC.value(data)
     assert records.numbers_in({"a": {"r": [0, 7, 9, 2]}, "b": [3, 4]}) == 11
 
 

@@ -4,10 +4,13 @@ import glob
 import os
 import re
 import subprocess
+import sys
+import urllib.parse
+import urllib.request
 
 import pytest
 from harness.gdb_run import ROOT
-from tools import news, release_notes
+from tools import news, release, release_notes
 from tools.say import Failed
 
 CHANGES = "# Changes\n\n## 0.4.0 (not released)\n\n* next\n\n## 0.3.0\n\n### Added\n\n* this\n\n## 0.2.0\n\n"
@@ -99,3 +102,47 @@ def test_every_script_that_a_workflow_runs_is_there():
             scripts |= set(re.findall(r"scripts/[\w-]+", f.read())) - {"scripts/tools", "scripts/get-"}
     assert len(scripts) >= 4
     assert [name for name in scripts if not os.access(os.path.join(ROOT, name), os.X_OK)] == []
+
+
+def long_description(**env):
+    words = [sys.executable, "setup.py", "--long-description"]
+    done = subprocess.run(
+        words, cwd=ROOT, env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    return done.stdout
+
+
+@pytest.mark.sources
+def test_an_index_gets_readme_with_whole_addresses():
+    pytest.importorskip("setuptools")
+    said, links = long_description(GDBEXT_HOME_URL="https://example.org/x/"), r"\]\(([^)\s]+)\)"
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
+        ours = re.findall(links, f.read())
+    theirs = re.findall(links, said)
+    version = re.search(r"/blob/v([\d.]+)/docs/index.md", said)[1]
+    assert len(ours) > 15 and len(theirs) == len(ours)
+    for own, whole in zip(ours, theirs):
+        kind = "raw" if own.endswith(".svg") else "blob"
+        assert whole == (own if ":" in own else f"https://example.org/x/{kind}/v{version}/{own}")
+
+
+def test_the_index_of_a_rehearsal_serves_each_file(tmp_path):
+    for name in ("gdbext-0.1.0.tar.gz", "gdbext-0.2.0-py3-none-any.whl", "gdbext.pyz"):
+        (tmp_path / name).write_text(name)
+    with release.index(str(tmp_path)) as address:
+        with urllib.request.urlopen(f"{address}gdbext/") as page:
+            links = re.findall('href="(.+?)"', page.read().decode())
+        files = []
+        for link in links:
+            with urllib.request.urlopen(urllib.parse.urljoin(f"{address}gdbext/", link)) as file:
+                files.append(file.read().decode())
+    assert files == ["gdbext-0.1.0.tar.gz", "gdbext-0.2.0-py3-none-any.whl"]
+
+
+def test_a_tree_becomes_the_release_after_the_last(tmp_path):
+    (tmp_path / "gdbext").mkdir()
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "make-commands-reference").write_text("")
+    for before, after in (("0.3.0", "0.4.0"), ("0.4.1", "0.4.1")):
+        (tmp_path / "gdbext" / "__init__.py").write_text(f'__version__ = "{before}"\n')
+        assert release.as_next(str(tmp_path), "0.3.0") == after == release.version_in(str(tmp_path))

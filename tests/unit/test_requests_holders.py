@@ -10,7 +10,7 @@ from gdbext.engines.sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WO
 from gdbext.kvcache.model import Cache, Request
 from gdbext.observe.stack_keys import FrameKey
 from gdbext.render.text import PLAIN
-from gdbext.requests import collect, watch
+from gdbext.requests import collect
 from gdbext.requests.join import join
 from gdbext.requests.model import BEHIND, LOST, MOVING, PARKED, QUEUED
 
@@ -189,22 +189,6 @@ def test_a_loop_that_runs_callbacks_or_lacks_a_cpu_accuses_nothing():
     ):
         before, now = ([front(awaited("a"), handler=one), core()] for one in keepers)
         assert join(now, before)[0].verdict == verdict
-
-
-def test_a_watch_over_requests_notices_one_that_does_not_move(monkeypatch):
-    now, looks = [0.0], [front(awaited("a", 1), awaited("b")), core(runs("a", 1), waits("b"))]
-    monkeypatch.setattr(watch, "looks_at", lambda engine: (looks, []))
-    watching = watch.RequestsWatch(Running(), lambda: now[0])
-    said = []
-    for second in range(1, 26):
-        now[0] = float(second)
-        looks = [front(awaited("a", second), awaited("b")), core(runs("a", second), waits("b"))]
-        said.append(watching.look(8.0))
-    assert [i + 1 for i, why in enumerate(said) if why] == [9, 17, 25]
-    assert said[8] == "1 of 2 open requests of vllm have not moved for 8.0 s"
-    looks = [Look("EngineCore", 2, "engine-core", notes=["EngineCore: torn"])]
-    now[0] = 60.0
-    assert watching.look(8.0) == ""  # it was not read
 
 
 def test_a_request_that_ended_since_the_samples_is_not_running():

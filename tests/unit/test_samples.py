@@ -13,6 +13,11 @@ class Item(SimpleNamespace):
     __hash__ = object.__hash__
 
 
+class SimpleNode:
+    def __init__(self, nodeid, *marks):
+        self.nodeid, self.get_closest_marker = nodeid, dict.fromkeys(marks, True).get
+
+
 def item(name, params=None, *marks):
     one = Item(path=SimpleNamespace(name="test_x.py"), originalname=name, nodeid=f"{name}{params}")
     one.iter_markers = lambda wanted: (mark.mark for mark in marks if mark.name == wanted)
@@ -77,3 +82,17 @@ def test_of_what_one_test_asks_one_after_the_other(monkeypatch):
         assert len(kept) == 2 and kept == sorted(kept) == samples.some(things, 2, "x") and samples.some(things, 9, "x") == things
         seen.update(kept)
     assert seen == set(things)
+
+
+def test_another_interpreter_has_the_first_row_of_each_test_and_two_more():
+    each = [SimpleNode(f"test_{name}[{row}]") for name in "ab" for row in range(9)] + [SimpleNode("test_alone")]
+    own = [SimpleNode(f"test_own[{row}]", "own_interpreter") for row in range(9)]
+    assert samples.few_of_each(own, 1) == own
+    seen = set()
+    for seed in range(100):
+        kept = [one.nodeid for one in samples.few_of_each(each, seed)]
+        assert kept == [one.nodeid for one in samples.few_of_each(each, seed)] and kept[-1] == "test_alone"
+        rows = {name: [one for one in kept if one.startswith(f"test_{name}[")] for name in "ab"}
+        assert all(len(rows[name]) == 3 and rows[name][0] == f"test_{name}[0]" for name in "ab")
+        seen.update(kept)
+    assert seen == {one.nodeid for one in each}

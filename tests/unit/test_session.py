@@ -104,7 +104,7 @@ def test_a_name_with_several_places_shows_all_and_unstopped_in_words():
     data = {"command": "pybreak", "number": 1, "file": "/a/llama.py", "line": 3, "function": "Layer.forward", "condition": ""}
     said = set_text({**data, "count": 1, "pending": False, "places": 2, "also": ["/b/eagle.py:7"]}, PLAIN)
     assert said == "pybreak 1: /a/llama.py:3  Layer.forward  and /b/eagle.py:7  (2 debug registers)"
-    assert Answer({}, "text", ["unstopped"]).to_text() == "text\n(partial: unstopped: read while the process runs)"
+    assert Answer({}, "text", ["unstopped"]).to_text() == "text\n(read while it ran)"
     assert '"partial": ["unstopped"]' in Answer({}, "text", ["unstopped"]).json("pybt")
     held = "TP0: process 9 (gdb), which traces it, holds it: it was read as it is, without being stopped"
     stopped = "TP1 (pid 7) is stopped by SIGSTOP: nothing moves there meanwhile"

@@ -235,7 +235,7 @@ def test_words_of_the_shell_reach_the_command_as_they_were(words, on, slice_, re
         ("llm-launch", "-on TP1", "llm-attach TP1, then llm-launch"),
         ("pynext", "-on", "llm-attach TP0, then pynext"),
         ("pytensor", "-stat -stast x", "did you mean -stats"),
-        ("llm-hang", "-q", "it has -wait, -exit-status, -v, -facts, -on, -unstopped, -json"),
+        ("llm-hang", "-q", "it has -wait, -exit-status, -v, -facts, -on, -subprocesses, -unstopped, -json"),
     ],
 )
 def test_an_option_that_is_not_there_says_what_to_type(name, line, mend):

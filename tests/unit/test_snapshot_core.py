@@ -194,6 +194,22 @@ def test_a_newer_snapshot_and_a_file_that_is_no_core_are_refused(tmp_path):
         CoreFileTarget(str(tmp_path / "nothing"))
 
 
+def test_notes_of_zeros_end_at_the_first_however_many_there_are():
+    """A file with a hole may have a segment of notes of many TiB."""
+
+    class Hole(bytes):
+        asked = 0
+
+        def __getitem__(self, at):
+            self.asked += 1
+            return bytes(at.stop - at.start)
+
+    hole = Hole()
+    assert list(elf.notes_in(hole, 0, 16 << 40)) == [] and hole.asked == 1
+    note = struct.pack("<III", 4, 4, 1) + b"CORE" + b"data"
+    assert list(elf.notes_in(note + bytes(120))) == [(b"CORE", 1, b"data")]
+
+
 def test_pieces_cover_every_mapping_once(tmp_path):
     maps = [Mapping(0x1000, 0x5000, "rw-p"), Mapping(0x8000, 0x9000, "r--p"), Mapping(0x9000, 0xB000, "rw-p")]
     memory = {p: page(0) for p in (0x1000, 0x3000, 0x4000, 0x9000)}

@@ -134,7 +134,8 @@ def test_a_timer_of_memory_that_was_freed_under_the_reader_is_not_late(monkeypat
 
     readings = []
     monkeypatch.setattr(async_waits, "event_loops", lambda rt, max_timers: [readings.pop(0)])
-    rt = SimpleNamespace(target=SimpleNamespace(is_stopped=False, budgets={}, drop_pages=lambda: None))
+    target = SimpleNamespace(is_stopped=False, budgets={}, drop_pages=lambda: None)
+    rt = SimpleNamespace(target=target, has_module=lambda names: "asyncio.tasks" in names)
     for first, second, late in (
         ((0.0, 105.0), (105.0,), (0, 0.0)),
         ((0.0, 98.0), (98.0,), (1, 2.0)),

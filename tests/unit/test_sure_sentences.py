@@ -287,9 +287,8 @@ def test_waits_of_native_code_that_are_not_known_are_counted_and_named():
     assert [(th.tid, what) for th, what in found] == [(1, "pthread_spin_lock")] and asleep == 1
     told = [{"label": "TP0", "tid": tid, "name": "t", "function": "pthread_spin_lock"} for tid in range(8)]
     (line,) = untold_lines(told, Style(False))
-    assert line.startswith("8 threads wait in native code for what cannot be told: pthread_spin_lock: TP0 0 t") and line.endswith(
-        "…"
-    )
+    assert line.startswith("8 threads wait in native code for what cannot be told: pthread_spin_lock: TP0 thread 0 (t)")
+    assert line.endswith("…")
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------

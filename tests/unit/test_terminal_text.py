@@ -10,6 +10,7 @@ import pytest
 
 from gdbext import __main__ as door
 from gdbext.commands import table as commands
+from gdbext.commands import verbs
 from gdbext.render import text
 from gdbext.render.columns import columns_of, cut, fold, wrapped
 from gdbext.render.text import Style, short_path, table
@@ -84,6 +85,17 @@ def test_a_table_has_room_and_loses_nothing(seed):
         letters = sorted(plain("".join(map("".join, rows))).replace(" ", ""))
         given = sorted(plain(shown).replace(" ", ""))
         assert all(given.count(c) >= letters.count(c) for c in set(letters))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_column_that_may_be_cut_keeps_a_row_a_line(seed):
+    rng = random.Random(seed)
+    names = ["".join(rng.choices("abc._[]()", k=rng.randrange(1, 150))) for _ in range(9)]
+    rows = [[str(n), f"\x1b[1mself.{name}\x1b[m[{n:04}]"] for n, name in enumerate(names)]
+    for width in (30, 60, 80):
+        lines = table(rows, ["n", "owner"], Style(True, width), ("n",), (), ("owner",)).split("\n")
+        assert len(lines) == 10 and all(columns_of(line) <= width and ends_uncoloured(line) for line in lines)
+        assert all(f"{n:04}]" in plain(line) for n, line in enumerate(lines[1:]))
 
 
 HEAD = ["#", "label", "role", "pid", "parent", "thr", "note"]
@@ -203,13 +215,32 @@ def bash_completes(tmp_path, *words):
     return said.split()
 
 
+@pytest.mark.parametrize("columns", [50, 79, 120])
+def test_help_fits_into_its_columns(columns):
+    for command in commands.load_all():
+        said = command.help(columns)
+        over = [line for line in said.split("\n") if len(line) > columns]
+        assert not [line for line in over if len(line.split()) > 1], (command.name, over[:2])
+        assert said.split() == command.help().split(), "filled anew, and nothing else"
+
+
 def test_bash_completes_commands_and_options(tmp_path):
     every = [e.name for e in commands.entries() if not e.gdb_only]
-    assert set(bash_completes(tmp_path, "gdbext", "")) == {*every, *door.SETUP, *completion.ALWAYS}
+    words = set(bash_completes(tmp_path, "gdbext", ""))
+    assert words >= {*every, *door.SETUP, *completion.ALWAYS, "hang", "heap", "dump", "record"}
+    assert all(verbs.command_of([word])[0] in {*every, *door.SETUP, *completion.ALWAYS} for word in words)
     assert bash_completes(tmp_path, "gdbext", "llm-h") == bash_completes(tmp_path, "gdbext", "help", "llm-h") == ["llm-hang"]
     assert set(bash_completes(tmp_path, "gdbext", "pybt", "-")) == {"-" + o.name for o in commands.load("pybt").all_options()}
     assert bash_completes(tmp_path, "gdbext", "pybt", "--full") == ["--full-paths"]
-    assert bash_completes(tmp_path, "gdbext", "pybt", "x") == []
+    assert bash_completes(tmp_path, "gdbext", "pybt", "./x") == []
+    assert bash_completes(tmp_path, "gdbext", "llm-kv", "ch") == ["check"]
+
+
+def test_the_words_of_an_operand_are_completed_everywhere(tmp_path):
+    for shell in ("zsh", "fish"):
+        assert "start stop" in completion.script(shell, door.SETUP), shell
+    assert commands.load("llm-profile")().complete(None, "") == ["start", "stop"]
+    assert commands.load("llm-ranks").own_words() == commands.load("pyprint").own_words() == []
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

@@ -20,7 +20,7 @@ def test_time_is_counted_where_it_was_spent():
     own = flame.stacks(made())
     seconds = {path[-1]: round(s, 6) for path, s in own.items() if path[1] == "MainThread"}
     assert seconds == {"step (loop.py)": 0.2, "work (model.py)": 0.7}  # the torn look is nobody's
-    running = flame.stacks(made(), cpu=True)
+    running = flame.stacks(made(), flame.Counted(cpu=True))
     assert round(sum(running.values()), 6) == 0.5
     rows = {name: (round(itself, 6), round(within, 6)) for name, itself, within in flame.functions(own.items())}
     assert rows == {"work (model.py)": (0.7, 0.7), "step (loop.py)": (1.1, 1.8)}
@@ -32,10 +32,30 @@ def test_threads_that_rest_are_left_out_but_never_a_main_thread():
     process = rec.processes[0]
     main, other = process.threads
     process.pid, main.cpu, other.cpu = main.tid, 0.0, 0.009 * process.finish
-    assert flame.resting(rec) == 1 and {path[1] for path in flame.stacks(rec, idle=False)} == {"MainThread"}
-    assert flame.stacks(rec) == flame.stacks(rec, idle=True) != flame.stacks(rec, idle=False)
+    assert flame.resting(rec) == 1 and {path[1] for path in flame.stacks(rec, flame.AT_WORK)} == {"MainThread"}
+    assert flame.stacks(rec) == flame.stacks(rec, flame.ALL) != flame.stacks(rec, flame.AT_WORK)
     other.cpu = 0.011 * process.finish
-    assert flame.resting(rec) == 0 and flame.stacks(rec, idle=False) == flame.stacks(rec)
+    assert flame.resting(rec) == 0 and flame.stacks(rec, flame.AT_WORK) == flame.stacks(rec)
+
+
+def test_only_the_time_with_the_gil_counts():
+    rec = made()
+    process = rec.processes[0]
+    held = [look for begin, end, who in process.spans(process.gil) if who == 0 for look in range(10) if begin <= look / 10 < end]
+    stacks = {path[1]: 0.0 for path in flame.stacks(rec)}
+    for path, seconds in flame.stacks(rec, flame.Counted(gil=True)).items():
+        stacks[path[1]] += seconds
+    torn = [run for run in process.runs(process.threads[0]) if run.node == recording.DROPPED]
+    lost = sum(any(run.begin <= look / 10 < run.end for run in torn) for look in held)
+    assert held and round(stacks["MainThread"], 6) == round((len(held) - lost) / 10, 6)
+    assert sum(stacks.values()) == pytest.approx(stacks["MainThread"])
+    count = process.looks_with_gil(0)
+    assert [count(a, a + 1) for a in range(10)] == [int(a in held) for a in range(10)]
+
+
+def test_lines_of_a_function_are_told_apart_where_that_is_asked():
+    names = {name for path in flame.stacks(made(), flame.Counted(lines=True)) for name in path[2:]}
+    assert names and all(name.rpartition(":")[2].rstrip(")").isdecimal() for name in names)
 
 
 def test_a_look_after_which_the_recorder_was_late_counts_as_any_other():

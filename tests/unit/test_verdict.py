@@ -12,7 +12,7 @@ from gdbext.stacks.async_waits import LoopState, TaskState
 from gdbext.stacks.threads import Frame
 from gdbext.stacks.waits import Edge
 from gdbext.torch.collectives import Count
-from gdbext.verdict.facts import ProcessState
+from gdbext.verdict.facts import Facts, ProcessState
 from gdbext.verdict.judge import judge_group as judge
 from gdbext.verdict.words import describe
 
@@ -203,6 +203,7 @@ def test_a_child_that_failed_counts_only_while_nothing_goes_on():
 def test_a_child_that_failed_is_named_with_its_pid():
     facts = [process("EngineCore", python("wait"), role="engine-core", zombies=[(99, "VLLM::Worker_TP1, killed by SIGKILL")])]
     found = SimpleNamespace(seen=facts, verdicts=[judge(facts)], requests=None, progress=[], untraced=[], chains=[])
+    found.facts = Facts(facts)
     facts[0].state = "t"  # something could be read
     assert [(c["pid"], c["label"]) for c in hang.hang_data(found)["culprits"]] == [
         (99, "VLLM::Worker_TP1, killed by SIGKILL (99)")
@@ -421,6 +422,22 @@ def test_an_engine_whose_server_is_gone_is_orphaned():
     assert said.kind == "orphaned" and [c[0] for c in said.culprits] == ["EngineCore", "TP0"]
     worker.orphan = ""  # somebody can still reach it
     assert judge([core, worker]).kind == "stuck-requests"
+
+
+@pytest.mark.parametrize("way", ["to a worker", "to several", "nowhere"])
+def test_who_has_requests_and_waits_for_a_rank_is_not_the_one_to_act(way):
+    """The rank is, whatever it waits for outside; of several that may be meant, none."""
+    holder = SimpleNamespace(pid=1, label="EngineCore", tid=node("EngineCore")[1])
+    bare = {"paused": False, "sure": False, "at": None, "waits_for": "", "age": 9, "evidence": []}
+    stands = SimpleNamespace(request_id="r1", verdict="behind", holder=holder, **bare)
+    ranks = [node("TP0"), node("TP1")]
+    there = {"to a worker": {"owner": ranks[1]}, "to several": {"candidates": ranks}, "nowhere": {}}[way]
+    edge = Edge(node("EngineCore"), "a Unix socket", "socket", **there)
+    core = process("EngineCore", python("step"), role="engine-core", edge=edge)
+    core.pid, core.requests = 1, [stands]
+    workers = [process(name, python("execute"), role="worker", call=Call("read")) for name in ("TP0", "TP1")]
+    said = judge([core, *workers])
+    assert said.kind == "stuck-requests" and said.culprits == [ranks[1] if way == "to a worker" else node("EngineCore")]
 
 
 def test_who_runs_is_a_livelock_only_where_it_is_known_to_change_nothing():

@@ -53,8 +53,11 @@ def test_who_waits_for_a_program_at_work_is_not_accused(call):
 
     for does in WORKS:
         found = said(**does)
-        assert (found.kind, found.culprits) == ("unknown", []), does
-        assert any("has the lock and waits for process 11 (sh), which " in line and "slow" in line for line in found.evidence)
+        busy = does == {"ran": 0.2} and call.name != "recv"  # of a server it is not known for whom it works
+        assert (found.kind, found.culprits) == ("busy" if busy else "unknown", []), does
+        assert found.unread == busy and any(
+            "has the lock and waits for process 11 (sh), which " in line and "slow" in line for line in found.evidence
+        )
     for does in ({}, {"sleeps": 7200.0}, {"ran": 0.01}):
         assert (said(**does).kind, said(**does).culprits) == ("lock-held", [HOLDER]), does
     found = said(stopped=[(12, "cc1")])

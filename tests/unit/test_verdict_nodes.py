@@ -10,11 +10,11 @@ from harness.facts import SLEEP, inside, process, python
 from gdbext import __version__
 from gdbext.answers import ranks as shapes
 from gdbext.answers.hang_nodes import judged
-from gdbext.answers.kv import numbers_data
+from gdbext.answers.kv import NUMBERS
 from gdbext.answers.locks import merged_edges, merged_lines
 from gdbext.answers.request_nodes import ROW, Merged
 from gdbext.answers.requests import rows_of
-from gdbext.engines.sightings import KEPT, QUEUE, Connector, Look, Sighting, Transfer
+from gdbext.engines.sightings import KEPT, QUEUE, Connector, InStep, Look, Sighting, Transfer
 from gdbext.observe.system_calls import Call, Source
 from gdbext.render.text import PLAIN
 from gdbext.requests.collect import Custody
@@ -22,7 +22,7 @@ from gdbext.requests.instances import Side
 from gdbext.requests.join import join
 from gdbext.stacks.waits import Edge
 from gdbext.torch.collectives import Count
-from gdbext.verdict.exchange import facts_data, sides_data
+from gdbext.verdict.exchange import facts_data, machine_of, sides_data
 
 
 def count(rank, size, begun, number=0):
@@ -299,4 +299,22 @@ def test_each_number_of_a_request_comes_from_machines_a_new_one_may_lack():
     """Another machine may have an older pack: only what the first release to answer over machines had may be required."""
     first = {"tokens", "prompt_tokens", "computed_tokens", "output_tokens", "in_flight_tokens", "draft_tokens"}
     required = {field.name for field in ROW if field.must}
-    assert set(numbers_data(None)) <= ROW.names and not required & (set(numbers_data(None)) - first)
+    assert NUMBERS.names <= ROW.names and not required & (NUMBERS.names - first)
+
+
+def test_what_processes_and_instances_say_alike_is_the_same_again():
+    """Both are written by one hand and read by one: frames and addresses that are equal are sent once over all of them."""
+    hosts = {rank: f"10.0.0.{rank // 8}" for rank in range(16)}
+    seen = []
+    for number in range(2):
+        one = process(f"R{number}", inside(), role="")
+        one.pid, one.hosts = 100 + number, dict(hosts)
+        seen.append(one)
+    looks = [Look(f"DP{n}", 200 + n, "engine-core") for n in range(2)]
+    for n, look in enumerate(looks):
+        look.in_step = InStep(n, 16, hosts=dict(hosts))
+    data = json.loads(json.dumps(facts_data(seen, [Side("vllm", looks, [], looks)], "h", __version__)))
+    made = machine_of("ssh:a", 1, data, [])
+    assert [one.hosts for one in made.processes] == [hosts] * 2
+    assert [one.threads[0].frames[0].function for one in made.processes] == ["c10d::Work::wait"] * 2
+    assert [look.in_step.hosts for look in (*made.sides[0].looks, *made.sides[0].earlier)] == [hosts] * 4

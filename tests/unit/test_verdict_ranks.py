@@ -1,6 +1,7 @@
 """Rules on ranks of one job, on facts made up here: who is slow, who is no rank, who is of another job."""
 
 import random
+import sys
 
 import pytest
 from harness.facts import SLEEP, add, inside, node, process, python
@@ -8,8 +9,11 @@ from harness.facts import SLEEP, add, inside, node, process, python
 from gdbext.observe.system_calls import Call, Source
 from gdbext.stacks.waits import Edge
 from gdbext.torch.collectives import Count
+from gdbext.verdict.chains import chains_of
+from gdbext.verdict.facts import Facts
 from gdbext.verdict.judge import judge as judge_all
 from gdbext.verdict.judge import judge_group as judge
+from gdbext.verdict.walk import chain_of
 
 
 def test_who_moved_between_looks_is_slow_and_not_missing():
@@ -152,3 +156,76 @@ def test_a_rank_whose_job_could_not_be_read_is_neither_absent_nor_accused():
     assert [v.culprits for v in judge_all([waits, late])] == [[node("R1")]]
     late.job = "10.0.0.1:29501"  # of another job: then the rank is elsewhere
     assert "R1" in judge_all([waits, late])[0].not_asked + judge_all([waits, late])[1].not_asked
+
+
+def member(number, size, begun, waits_in=""):
+    """A rank of a job that has `begun` {group: (rank there, size, collectives)}, and waits in one of them."""
+    counts = [Count(group, *place, {"": n}) for group, (*place, n) in begun.items()]
+    one = process(f"R{number}", inside(), role="", world=(number, size), counts=counts)
+    one.job, one.main.group = "10.0.0.1:29500", waits_in
+    return one
+
+
+def test_a_chain_over_a_mesh_names_each_hop():
+    """R0 waits in a column for R2, which waits in its row for R3, which waits for a lock: R0 does not wait for R3."""
+    first = member(0, 4, {"column 0": (0, 2, 9), "row 0": (0, 2, 4)}, "column 0")
+    second = member(2, 4, {"column 0": (1, 2, 8), "row 1": (0, 2, 5)}, "row 1")
+    last = member(3, 4, {"column 1": (1, 2, 8), "row 1": (1, 2, 4)})
+    last.main.frames = python("put", "step")
+    last.main.edge = Edge(last.main.node, "the Lock self.cache_lock", "Lock")
+    facts = Facts([first, second, last])
+    assert [one for one, _ in chain_of(facts, first.main.node).through] == [second.main.node, last.main.node]
+    assert judge([first, second, last]).culprits == [last.main.node]
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_the_chains_of_crossed_groups_are_the_ring_that_they_are(size):
+    """Each rank waits in a group of it and the next one, which waits in its own with the one after."""
+    ranks = []
+    for n in range(size):
+        own, before = f"pair {n}", f"pair {(n - 1) % size}"
+        ranks.append(member(n, size, {own: (0, 2, 6), before: (1, 2, 5)}, own))
+    said = judge(ranks)
+    assert (said.kind, len(said.culprits), said.again) == ("collective", size, True)
+    facts = Facts(ranks)
+    assert {chain_of(facts, one.main.node).end.state for one in ranks} == {"ring"}
+
+
+def calls_of(made, ranks):
+    """How many functions are called to judge a job of that many ranks."""
+    seen, count = [made(n, ranks) for n in range(ranks)], [0]
+
+    def counted(_, event, __):
+        count[0] += event in ("call", "c_call")
+
+    sys.setprofile(counted)
+    try:
+        found = judge_all(seen)
+        chains = chains_of(Facts(seen), (), found[0].culprits)
+    finally:
+        sys.setprofile(None)
+    return count[0], found[0], chains
+
+
+def one_late(n, size):
+    late = n == size // 2
+    one = member(n, size, {"world": (n, size, 8 - late), f"tp {n // 8}": (n % 8, 8, 3)}, "" if late else "world")
+    if late:
+        one.main.frames, one.main.edge = python("put"), Edge(one.main.node, "the Lock self.cache_lock", "Lock")
+    return one
+
+
+def all_crossed(n, size):
+    odd = n % 2
+    return member(n, size, {"world": (n, size, 8 - odd), f"tp {n // 8}": (n % 8, 8, 3 + odd)}, f"tp {n // 8}" if odd else "world")
+
+
+@pytest.mark.parametrize("made", [one_late, all_crossed])
+def test_twice_the_ranks_take_twice_the_work(made):
+    (few, _, _), (many, said, chains) = calls_of(made, 64), calls_of(made, 256)
+    assert many < 4.6 * few and said.kind == "collective" and chains[0].waiter == said.culprits[0]
+
+
+def test_the_chain_of_the_culprit_stays_where_thousands_wait():
+    _, said, chains = calls_of(one_late, 2100)
+    assert said.culprits == [("R1050", said.culprits[0][1])] and chains[0].waits_for == "the Lock self.cache_lock"

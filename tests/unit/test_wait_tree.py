@@ -67,10 +67,20 @@ def test_those_that_wait_alike_are_folded_and_the_culprit_is_marked():
     assert [node["place"]["tid"] for node, _ in nodes_of(roots)] == [3, 2, 1]
     assert [node["culprit"] for node, _ in nodes_of(roots)] == [True, False, False]
     assert tree_lines(roots, PLAIN) == [
-        "  t3 3 sleeps",
-        "  └ t2 2 waits for what t3 has (and 3 more like it)",
-        "    └ t1 1 waits for what t2 has (and 3 more like it)",
+        "  thread 3 (t3) sleeps",
+        "  └ thread 2 (t2) waits for what t3 has (and 3 more like it)",
+        "    └ thread 1 (t1) waits for what t2 has (and 3 more like it)",
     ]
+
+
+def test_of_several_that_are_several_themselves_each_is_named_once():
+    def several(how, *ends):
+        return {"place": None, "state": "several", "why": f"{how} of {len(ends)}: several", "any_of": list(ends)}
+
+    two, three = ({"place": place(n), "state": "sleeps", "why": ""} for n in (2, 3))
+    (chain,) = chains_of({1: 9})
+    chain["end"] = several("any", several("all", two, three), several("any", three))
+    assert tree_lines(tree_of([chain]), PLAIN)[0] == "  several: any of R0 thread 2 (t2) sleeps; R0 thread 3 (t3) sleeps"
 
 
 def test_all_of_a_tree_is_all_of_it():
@@ -105,18 +115,18 @@ def culprit(**more):
 @pytest.mark.parametrize(
     "kind, culprits, said",
     [
-        ("lock-held", [culprit()], "serve.py (7), thread 'evictor' 8, holds a lock and does not release it, in evict (kv.py:12)"),
+        ("lock-held", [culprit()], "serve.py (7), thread 8 (evictor), holds a lock and does not release it, in evict (kv.py:12)"),
         (
             "lock-held",
             [culprit(holds="the Lock pool", waits_for="a Unix socket")],
-            "serve.py (7), thread 'evictor' 8, holds the Lock pool and does not release it, in evict (kv.py:12), "
+            "serve.py (7), thread 8 (evictor), holds the Lock pool and does not release it, in evict (kv.py:12), "
             "where it waits for a Unix socket",
         ),
         ("stopped", [{"label": "TP1", "pid": 9, "program": "VLLM::Worker_TP1"}], "TP1 (VLLM::Worker_TP1, 9) is stopped"),
         (
             "lock-cycle",
             [culprit(), culprit(tid=7, name="MainThread")],
-            "threads, tasks or processes wait for one another in a ring: serve.py (7), thread 'evictor' 8, thread 'MainThread' 7",
+            "threads, tasks or processes wait for one another in a ring: serve.py (7), thread 8 (evictor), thread 7 (MainThread)",
         ),
         ("unknown", [], "not enough evidence"),
     ],

@@ -27,9 +27,9 @@ OTHERS = {
     "access/kept_symbols.py": "a library's answers, in the user's own cache folder",
     "access/room.py": "copies without a name",
     "access/sweeper.py": "a process's memory, where a request to run what is removed is taken back",
+    "bundle/format.py": "a member of an archive, in the file that render/files.py has made",
     "control/quirks/stuck_open.py": "a FIFO's writer, which writes nothing",
     "control/inject.py": "a process's memory, by llm-inject",
-    "control/quirks/loader_breakpoints.py": "a process's memory, where gdb's own breakpoints in the dynamic loader are taken out",
     "control/shared_folder.py": "a new folder in the process's own /tmp, its files by descriptor",
     "control/time_limit.py": "/dev/null",
     "commands/llm_top.py": "/dev/null",
@@ -44,8 +44,11 @@ OTHERS = {
     "render/streams.py": "/dev/null",
     "torch/files.py": "a part of an archive that is open",
     "torch/layer_records.py": "values without a name, until all are there",
+    "watch/events.py": "lines that are appended to a file",
+    "watch/metrics.py": "a textfile, which is replaced whole every few seconds",
     "wheels.py": "the folder for gdb's Python",
     "__main__.py": "/dev/null",
+    "watch/moments.py": "a folder for a moment of several watches, under a name of its own, then renamed",
 }
 MAKE = {
     *"mkdtemp mkstemp NamedTemporaryFile TemporaryDirectory TemporaryFile SpooledTemporaryFile".split(),

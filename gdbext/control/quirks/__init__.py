@@ -49,6 +49,13 @@ FAULTS = (
         ("control/quirks/urgency", "control/protection"),
     ),
     Fault(
+        "child-step",
+        "gdb steps each child of a fork by an instruction before it detaches; a gdb that is killed then leaves a trap, of which "
+        "the child dies, and one killed before leaves it stopped",
+        "all (linux-nat.c, follow_fork)",
+        ("control/quirks/fork_events", "access/recovery"),
+    ),
+    Fault(
         "loader-breakpoint",
         "gdb keeps a breakpoint in the dynamic loader of each running process and has no command to leave it out; it outlives a "
         "gdb that is killed",

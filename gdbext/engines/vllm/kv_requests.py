@@ -3,7 +3,6 @@ vllm/v1/request.py)."""
 
 from __future__ import annotations
 
-import time
 from typing import Iterable
 
 from ... import log
@@ -95,7 +94,7 @@ def requests_at(rt: Runtime, addresses: list[int]) -> list[Request]:
     records = Records(rt, addresses)
     if records.foreign and not rt.target.is_stopped:
         raise NotFoundError("its requests change while they are read")
-    now = time.time() if rt.target.is_live else None
+    now = rt.target.now()
     prompt, computed, preempted = (
         absences.numbers(records, name, 0) for name in ("num_prompt_tokens", "num_computed_tokens", "num_preemptions")
     )

@@ -8,7 +8,6 @@ gpu/states.py.
 
 from __future__ import annotations
 
-import time
 from typing import Callable
 
 from ... import log
@@ -127,7 +126,7 @@ def _awaited(rt: Runtime, entries: list[tuple[int, int]]) -> list[Sighting]:
     outputs = queues.column("output") if queues.has("output") else []
     empty = {address for address in set(outputs) if rt.object(address).is_none()}
     users = strings(rt, externals.addresses, 1000)
-    now, found = time.time() if rt.target.is_live else None, []
+    now, found = rt.target.now(), []
     for i, name in enumerate(strings(rt, [key for key, _ in entries], 1000)):
         unread = bool(outputs) and outputs[i] not in empty
         sighting = Sighting(name, FRONTEND, "answered, not read yet" if unread else "awaited")

@@ -22,12 +22,14 @@ from . import (
     rest,
     rings,
     startup,
+    untraced,
 )
 
 ORDER = (
     ended.crashed,
     ended.frozen,
     ended.stopped,
+    untraced.waits,
     locks.cycle,
     contradictions.ring,
     gil.not_released,
@@ -47,6 +49,7 @@ ORDER = (
     chains.livelock,
     chains.uninterruptible,
     chains.starved,
+    ended.stopped_elsewhere,
     ended.orphaned,
     requests.thrash,
     requests.stuck,

@@ -36,8 +36,9 @@ def adopt(facts: Facts) -> None:
         here = {place[0] for f in group for place in (f.world, f.stands_for) if place}
         sizes = {place[1] for f in group for place in (f.world, f.stands_for) if place}
         maybe = {f.world[0]: f.name for f in facts if f.world and not f.job and f.world[1] in sizes and f.world[0] not in here}
+        here |= maybe.keys()
         for f in group:
-            f.here, f.maybe = here | maybe.keys(), maybe
+            f.here, f.maybe = here, maybe
 
 
 def doubtful(group: Sequence[ProcessState], seen: list[str]) -> Verdict | None:
@@ -52,7 +53,7 @@ def doubtful(group: Sequence[ProcessState], seen: list[str]) -> Verdict | None:
 def missing(group: Sequence[ProcessState]) -> list[int]:
     """Ranks of the group that are not among the sampled processes, where the group's size is known; [] where all are there."""
     worlds = [place for place in map(in_step.place_of, group) if place]
-    here = {rank for f in group for rank in f.here if not in_step.goes(f)}
+    here = set().union(*{id(f.here): f.here for f in group if not in_step.goes(f)}.values())
     return [rank for rank in _gone(worlds) if rank not in here] if len(worlds) == len(group) else []
 
 
@@ -70,8 +71,9 @@ def hosts_of(group: Sequence[ProcessState], ranks: Iterable[int]) -> dict[int, s
     """{one of `ranks`: the address of its machine}, where that is known and is none of a machine that was asked."""
     cores = in_step.goes(group[0])
     known: dict[int, str] = {}
-    for f in group:
-        known.update(f.in_step.hosts if cores and f.in_step is not None else f.hosts)
+    maps = [f.in_step.hosts if cores and f.in_step is not None else f.hosts for f in group]
+    for hosts in {id(hosts): hosts for hosts in maps}.values():  # many processes have the same
+        known.update(hosts)
     asked = {known.get(place[0]) for place in map(place_of, group) if place}
     return {rank: known[rank] for rank in ranks if rank in known and known[rank] not in asked}
 

@@ -3,11 +3,13 @@ other in a ring."""
 
 from __future__ import annotations
 
+import collections
 import re
-from typing import Any, Iterable, Sequence
+from typing import Any, Iterable, NamedTuple, Sequence
 
 from ...engines import shm_rings
 from ...stacks import tree, waits
+from ...torch.collectives import Count
 from ..facts import Facts, ProcessState, ThreadState, Verdict
 from ..gate import waits_end
 from ..walk import chain_of, outlook
@@ -15,7 +17,6 @@ from ..words import caller_of, describe
 from . import absent, in_step, rings
 from .absent import MAX_RANKS, SHOWN
 
-EXACT = "NCCL communicator"  # its name is unique to its job
 SOCKETS = ("listener", "served", "client", "unix")
 LOADS = 1 << 20  # bytes: a rank that read more in the window loads something
 FROM_ONE = re.compile(r"broadcast|scatter|recv")  # collectives that wait for one rank
@@ -53,10 +54,10 @@ def counters(facts: Iterable[ProcessState]) -> list[tuple[str, str, dict[str, in
     members: dict[tuple[str, str], list[str]] = {}
     for f in facts:
         for count in f.counts:
-            job = "" if count.group.startswith(EXACT) else f.job  # torch's names of groups are those of every job
-            members.setdefault((job, count.group), []).append(f.name)
+            key = count.key(f.job)
+            members.setdefault(key, []).append(f.name)
             for operation, begun in count.begun.items():
-                found.setdefault((job, count.group, operation), {})[f.name] = begun
+                found.setdefault((*key, operation), {})[f.name] = begun
     return [
         (group, operation, {name: by.get(name, 0) for name in members[job, group]})
         for (job, group, operation), by in found.items()
@@ -101,35 +102,64 @@ def effective(f: ProcessState) -> ThreadState | None:
     return next((t for t in f.threads if t.node == end), f.main)
 
 
+class _Ahead(NamedTuple):
+    """Of a rank that waits in a group: it has begun `number` collectives of `what`, and others that wait `late` fewer: {name: how
+    many}."""
+
+    what: str
+    number: int
+    late: dict[str, int]
+
+
 def crossed(facts: Facts) -> Verdict | None:
     """Ranks that wait for one another in collectives of different groups. In each group, a rank that has begun more collectives
     waits for a rank that has begun fewer; these waits form a ring."""
     inside = {f.name: (f, t) for f in facts for t in [effective(f)] if t is not None and t.collective and not t.moved}
-    ahead: dict[str, list[tuple[str, str, int, int]]] = {}
+    ahead: dict[str, list[_Ahead]] = {}
     for group, operation, begun in counters(facts):
         most = max(begun.values())
-        for name, n in begun.items():
-            if n == most and name in inside and _is_in(*inside[name], group):
-                what = f"{group}" + (f" ({operation})" if operation else "")
-                ahead.setdefault(name, []).extend((o, what, n, m) for o, m in begun.items() if m < most and o in inside)
-    edges = [waits.Edge(name, what, "collective", other) for name, found in ahead.items() for other, what, _, _ in found]
-    rings = [ring for ring in waits.cycles(edges) if len({e.lock for e in ring}) > 1]
-    if not rings:
+        late = {name: n for name, n in begun.items() if n < most and name in inside}
+        found = _Ahead(f"{group}" + (f" ({operation})" if operation else ""), most, late)
+        for name in [name for name, n in begun.items() if late and n == most and name in inside]:
+            if _is_in(*inside[name], group):
+                ahead.setdefault(name, []).append(found)
+    ring = _ring(ahead)
+    if not ring:
         return None
-    ring = rings[0]
     evidence = []
-    for e in ring:
-        n, m = next((n, m) for o, what, n, m in ahead[e.waiter] if o == e.owner and what == e.lock)
-        t = inside[e.waiter][1]
+    for (name, one), (after, _) in zip(ring, [*ring[1:], ring[0]]):
+        t = inside[name][1]
         evidence.append(
-            f"{e.waiter} has begun {n} collectives of {e.lock} and waits in {t.collective}, called from {caller_of(t)}; "
-            f"{e.owner} has begun {m}"
+            f"{name} has begun {one.number} collectives of {one.what} and waits in {t.collective}, called from {caller_of(t)}; "
+            f"{after} has begun {one.late[after]}"
         )
-    culprits = [inside[e.waiter][1].node for e in ring]
-    names = {e.waiter for e in ring}
+    names = {name for name, _ in ring}
     closing = "each waits in one group for a rank that waits in another: none of these can end"
     victims = [name for name in inside if name not in names]
-    return _looked_at_twice(Verdict("collective", culprits, [*evidence, closing], victims))
+    return _looked_at_twice(Verdict("collective", [inside[name][1].node for name, _ in ring], [*evidence, closing], victims))
+
+
+def _ring(ahead: dict[str, list[_Ahead]]) -> list[tuple[str, _Ahead]]:
+    """A shortest ring of ranks through the first that is in one: (name, the group in which it waits for the next); [] where there
+    is none. Each group is gone through once for each start."""
+    lates = {name for found in ahead.values() for one in found for name in one.late}
+    for start in [name for name in ahead if name in lates]:
+        came: dict[str, tuple[str, _Ahead]] = {}
+        todo, passed = collections.deque([start]), set()
+        while todo:
+            name = todo.popleft()
+            for one in ahead.get(name, ()):
+                for after in one.late if one.what not in passed else ():
+                    if after == start:
+                        ring = [(name, one)]
+                        while ring[0][0] != start:
+                            ring.insert(0, came[ring[0][0]])
+                        return ring
+                    if after not in came:
+                        came[after] = name, one
+                        todo.append(after)
+                passed.add(one.what)
+    return []
 
 
 def waiting(facts: Facts) -> Verdict | None:
@@ -196,7 +226,8 @@ def _of_group(facts: Facts, group: Sequence[ProcessState]) -> Verdict | None:
         for (op, at), fs in ops.items()
     ]
     victims = [f.name for f, _ in inside]
-    (late, peers), met = _awaited(group, inside), _met(group, inside)
+    of_group = Facts(group)
+    (late, peers), met = _awaited(of_group, inside), _met(of_group, inside)
     awaited = late | peers
     if awaited:  # a rank that is not in the groups in which they wait does not matter
         outside = [(f, t) for f, t in outside if f.name in awaited] or outside
@@ -250,55 +281,59 @@ def _is_in(f: ProcessState, t: ThreadState, group: str) -> bool:
     return t.peer is None and (t.group == group or not any(c.group == t.group for c in f.counts))
 
 
-def _awaited(group: Sequence[ProcessState], inside: Sequence[Any]) -> tuple[set[str], set[str]]:
+def _awaited(facts: Facts, inside: Sequence[Any]) -> tuple[set[str], set[str]]:
     """-> (names of the ranks that have begun fewer collectives of a group than a rank that waits in one, which waits for them; of
     those to which a rank sends, or from which it receives)"""
     found: set[str] = set()
     names = {f.name for f, _ in inside}
-    for called, _, begun in counters(group):
+    for called, _, begun in counters(facts):
         most = max(begun.values())
         if any(begun.get(f.name) == most and _is_in(f, t, called) for f, t in inside):
             found |= {name for name, n in begun.items() if n < most and name not in names}
-    return found, {one.name for f, t in inside for one in _ranks(group, f, t.peer)} - names
+    return found, {one.name for f, t in inside for one in facts.rank(f.job, t.peer)} - names
 
 
-def _ranks(group: Sequence[ProcessState], f: ProcessState, rank: int | None) -> list[ProcessState]:
-    """The process that has a number among all ranks of a process's job; [] where it is not there, or several may be it."""
-    found = [other for other in group if other.job == f.job and rank is not None and number_of(other) == rank]
-    return found if len(found) == 1 else []
-
-
-def number_of(f: ProcessState) -> int | None:
-    """The number of a process among all ranks of its job, None where it is not known."""
-    return f.number
-
-
-def _met(group: Sequence[ProcessState], inside: Sequence[Any]) -> tuple[set[str], dict[str, str]] | None:
+def _met(facts: Facts, inside: Sequence[Any]) -> tuple[set[str], dict[str, str]] | None:
     """-> (names of the processes with which those that wait would meet, {"rank N of GROUP" of each that was not looked at: the
-    address of its machine, '' where that is not known}). None where one of them waits in a group that is not known."""
+    address of its machine, '' where that is not known}). None where one of them waits in a group that is not known. Each group is
+    looked at once."""
     names: set[str] = set()
     gone: dict[str, str] = {}
+    met: set[tuple[str, str]] = set()
     for f, t in inside:
         if t.peer is not None:
-            others = _ranks(group, f, t.peer)
-            if not others and any(number_of(other) is None for other in group):
+            others = facts.rank(f.job, t.peer)
+            if not others and any(other.number is None for other in facts):
                 return None
             names |= {other.name for other in others}
             if not others:
-                gone[f"rank {t.peer}"] = absent.hosts_of(group, [t.peer]).get(t.peer, "")
+                gone[f"rank {t.peer}"] = absent.hosts_of(list(facts), [t.peer]).get(t.peer, "")
             continue
         if "monitored" in t.collective:  # it is not counted
             return None
-        own = {(c.rank, c.size): other for other in group if other.job == f.job for c in other.counts if c.group == t.group}
-        ranks, sizes = {rank for rank, _ in own}, {size for _, size in own}
-        if len(sizes) != 1 or None in ranks or max(sizes) > MAX_RANKS:
+        own = [one for one in f.counts if one.group == t.group]
+        if {one.key(f.job) for one in own} <= met and own:
+            continue
+        met |= {one.key(f.job) for one in own}
+        found = _members(facts, own[0], own[0].key(f.job)) if own else None
+        if found is None:
             return None
-        names |= {other.name for other in own.values()}
-        hosts: dict[int, str] = next((c.hosts for c in f.counts if c.group == t.group), {})
-        here = {hosts.get(rank) for rank in ranks}
-        for rank in (rank for rank in range(max(sizes)) if rank not in ranks):
-            gone[f"rank {rank} of {t.group}"] = hosts[rank] if rank in hosts and hosts[rank] not in here else ""
+        names |= found[0]
+        gone.update(found[1])
     return names, gone
+
+
+def _members(facts: Facts, count: Count, key: tuple[str, str]) -> tuple[set[str], dict[str, str]] | None:
+    """As `_met`, of one group. None where its ranks or its size are not known."""
+    own = {(c.rank, c.size): other for other, c in facts.groups.get(key, ())}
+    ranks, sizes = {rank for rank, _ in own}, {size for _, size in own}
+    if len(sizes) != 1 or None in ranks or max(sizes) > MAX_RANKS:
+        return None
+    here, gone = {count.hosts.get(rank) for rank in ranks if rank is not None}, {}
+    for rank in (rank for rank in range(max(sizes)) if rank not in ranks):
+        host = count.hosts.get(rank, "")
+        gone[f"rank {rank} of {count.group}"] = host if host not in here else ""
+    return {other.name for other in own.values()}, gone
 
 
 def _awaits_command(f: ProcessState, t: ThreadState) -> bool:

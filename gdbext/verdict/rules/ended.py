@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from ...engines import registry
 from ...engines.spec import SCHEDULERS
+from .. import gate
 from ..closed import reads_its_own_pipe
 from ..facts import Facts, ProcessState, Verdict
 from ..nodes import awaited_pids
-from ..words import describe_node, waiting
+from ..walk import chain_of
+from ..words import describe_node, name_of, waiting
+from .chains import outlooks
 
 _ENDED = {"Z": "is a zombie: it has ended and its parent has not reaped it", "X": "ended while it was sampled"}
 _STOPPED = {
@@ -47,6 +50,18 @@ def crashed(facts: Facts) -> Verdict | None:
     if broken:
         said = [f"{f.name} says of itself: {f.broken}" for f in broken]
         return Verdict("crashed", [(f.name, None) for f in broken], said, waiting(facts, broken))
+    return None
+
+
+def stopped_elsewhere(facts: Facts) -> Verdict | None:
+    """A main thread, or a task that a loop runs for, waits for a program that was not sampled. That one is stopped, or it does
+    nothing and what it has started is."""
+    for node, found in outlooks(facts):
+        others = gate.outsiders(facts, chain_of(facts, node)) if found.kind in ("answer", "works", "unknown") else ()
+        if any(one.stopped and (one.pid in dict(one.stopped) or not one.at_work) for one in others):
+            said = gate.stopped(facts, node, Verdict("stopped", [], found.way, [name_of(facts, node)]))
+            if said is not None:
+                return said
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...observe.window import STILL
 from ...stacks import waits
+from ..closed import closed
 from ..facts import LOCKS, Facts, ProcessState, Verdict
 from ..words import name_of, waiting
 
@@ -45,12 +46,17 @@ def not_released(facts: Facts) -> Verdict | None:
 
 def held_while_blocked(facts: Facts) -> Verdict | None:
     """A thread had the GIL in every sample and did not run: it is blocked in a call that does not release the GIL. A thread that
-    wants a CPU in vain, or collects garbage, is not blocked."""
+    wants a CPU in vain, or collects garbage, is not blocked. Of a process in which nothing can end a wait, that says more."""
     found = [
         (f, t)
         for f in facts
         for t in f.threads
-        if t.holds and not t.moved and t.load is not None and t.load < STILL and not (t.victim or t.denied or t.collects)
+        if t.holds
+        and not t.moved
+        and t.load is not None
+        and t.load < STILL
+        and f not in facts.once(closed)
+        and not (t.victim or t.denied or t.collects)
     ]
     if not found:
         return None

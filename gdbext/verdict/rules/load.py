@@ -8,10 +8,11 @@ from ...engines import registry
 from ...observe.window import RUNS, STILL
 from ...primitives import table
 from ..closed import turns_in_vain
-from ..facts import Facts, Node, ThreadState, Verdict
+from ..facts import LOCKS, Facts, Node, ThreadState, Verdict
+from ..fronts import open_at
 from ..gate import waits_end
 from ..nodes import moves, owed, peers_of
-from ..purpose import aims, ends, others, parked
+from ..purpose import aims, ends, exchanges, gets_on, others, outsiders, parked, takes
 from ..walk import outlook
 from ..words import name_of
 from . import fronts, requests
@@ -44,29 +45,48 @@ def busy(facts: Facts) -> Verdict | None:
     working = [t for t in moving if t.node not in owed(facts) and _at_work(facts, t)]
     giving = _givers(facts, working)
     stands = any(o.kind not in ("moves", "rests") and not (o.kind == "ticks" and node in giving) for node, o in found)
+    over: list[str] = []
     if not goes or stands or not (counted or working):
-        working = _led(facts, nodes)
-        if not working:
+        working, over = _led(facts, nodes)
+        if not working and not over:
             return None
     evidence = [f"{c.label}: {c.what}: {c.before} -> {c.after}" for c in counted[:8]]
-    evidence += [_line(facts, t) for t in working[:SHOWN]]
+    evidence += [_line(facts, t) for t in working[:SHOWN]] + over
     shown: list[Node] = [t.node for t in working[:SHOWN]]
-    return Verdict("busy", shown, evidence)
+    said = Verdict("busy", shown, evidence)
+    said.unread = bool(over)
+    return said
 
 
-def _led(facts: Facts, nodes: Sequence[Node]) -> list[ThreadState]:
-    """The threads at work of programs whose main threads wait for their end, or are parked; [] where any thread or task waits for
-    what may not come. One whose result, rather than whose end, is awaited may work in vain, and so may one that hardly runs and
-    from which nothing comes: it may only try again and again."""
+def _led(facts: Facts, nodes: Sequence[Node]) -> tuple[list[ThreadState], list[str]]:
+    """(the threads at work, the processes at work that were not sampled, in words) of programs whose main threads wait for these,
+    or are parked; ([], []) where any thread or task waits for what may not come. One from which nothing comes and that hardly
+    runs may only try again and again, and one whose result is awaited, not its end, may give what nobody waits for."""
     led = list(dict.fromkeys(one for node in nodes for one in aims(facts, node)))
     all_but = [one for f in facts for one in others(f) if not (one in nodes and parked(facts, one))]
-    if not all(at_peace(facts, one) for one in [*led, *all_but]):
-        return []
-    given = owed(facts, [e for e in facts.edges if not ends(facts, e)])
-    moving = [t for t in map(facts.thread, led) if t is not None and t.node not in given and moves(facts, t.node)]
+    all_but = list(dict.fromkeys(leaf for one in all_but for leaf in aims(facts, one)))
+    over = {one: outsiders(facts, one) for one in [*led, *all_but]}
+    getting = [t for t in map(facts.thread, led) if t is not None and (exchanges(facts, t) or takes(t))]
+    behind = owed(facts, [e for t in (t for f in facts for t in f.threads) for e in [t.edge] if e is not None and t.held_up])
+    turns = [t for t in map(facts.thread, [*led, *all_but]) if t is not None and t.moved and t.woke > 1 and t.node not in behind]
+    good = {t.node for t in [*getting, *turns] if not (t.polls or t.tries or t.denied or t.blocked)}
+    if not all(over[one] or one in good or at_peace(facts, one) for one in [*led, *all_but]):
+        return [], []
+    if not all(moves(facts, one) or one in good or over.get(one) for one in open_at(facts)):
+        return [], []  # whoever sent that request waits, whatever else goes on
+    given = owed(facts, [e for e in facts.edges if not ends(facts, e) and e.kind not in LOCKS])
+    moving = [t for t in map(facts.thread, led) if t is not None and (moves(facts, t.node) or gets_on(facts, t))]
     came = {f.name for f in facts for c in f.counters if c.moved and c.what.startswith("items through")}
     wrote = {f.name for f in facts if f.wrote}
-    return [t for t in moving if t.node[0] in came or _at_work(facts, t) and ((t.load or 0) > RUNS or t.node[0] in wrote)]
+    working = [t for t in moving if t.node[0] in came and t.node not in given]
+    working += [
+        t for t in moving if t not in working and _at_work(facts, t) and (t.works or t.node[0] in wrote) and t.node not in given
+    ]
+    working += [t for t in getting if t not in working and t.node not in given]
+    tasks = [task for task in map(facts.task, led) if task is not None and task.kind != "sleep" and moves(facts, task.node)]
+    going = [f"{name_of(facts, task.node)} goes on: {task.text}" for task in tasks[:SHOWN]]
+    said = [f"{name_of(facts, one)} waits for {who.name}, {who.at_work}" for one in led for who in over[one] if who.computes]
+    return working, going + said
 
 
 def _givers(facts: Facts, working: Sequence[ThreadState]) -> set[Node]:
@@ -104,7 +124,7 @@ def _at_work(facts: Facts, t: ThreadState) -> bool:
     f = next(f for f in facts if t in f.threads)
     if f.role and (rests(f) or registry.spec_of(f.engine) is not None):
         return False  # the progress of an engine's process shows in its counters
-    if not t.advanced or t.polls or turns_in_vain(f, t):
+    if not (t.advanced or gets_on(facts, t)) or t.polls or t.tries or turns_in_vain(f, t):
         return False
     came = any(c.moved and c.what.startswith("items through") for c in f.counters)
     if not came and any(frame.kind == "python" and frame.file.endswith(table.QUEUES) for frame in t.frames):
@@ -115,5 +135,7 @@ def _at_work(facts: Facts, t: ThreadState) -> bool:
 
 
 def _line(facts: Facts, t: ThreadState) -> str:
+    if t.call is not None and exchanges(facts, t):
+        return f"{name_of(facts, t.node)} gets on with {t.call.sources[0].text}: {t.woke} times meanwhile, in {t.top}"
     load = f" and used {100 * t.load:.0f} % CPU" if t.load is not None else ""
     return f"{name_of(facts, t.node)} moves from sample to sample{load}, last in {t.top}"

@@ -100,8 +100,8 @@ def _kept(facts: Facts, edges: list[Edge], node: Node, helper: bool) -> tuple[Ed
     if last.owner is None and last.kind not in LOCKS and last.kind != "GIL":
         last = locked[-1]  # its owner waits for something that has no owner: a queue, an event
         end = last.owner
-    if last.kind == "GIL" or last.owner is None and not last.orphan:
-        return None  # its owner is not known
+    if last.kind == "GIL" or last.owner is None and (not last.orphan or last.doubted):
+        return None  # its owner is not known, or its own code may free it
     f = facts.process(last.waiter)
     if last.owner is None and last.shared and f is not None and f.signals:
         return None  # a handler may release it
@@ -109,6 +109,9 @@ def _kept(facts: Facts, edges: list[Edge], node: Node, helper: bool) -> tuple[Ed
         return None  # it may only try
     if turns.taken_in_turn(facts, locked[-1]) and _only_rests(facts, locked[-1].owner) or _keeps_nothing(facts, locked[-1]):
         return None
+    keeper = facts.thread(locked[-1].owner)
+    if keeper is not None and keeper.woke and locked[-1].polls and not locked[-1].in_one_call:
+        return None  # it may have given it back in between, and taken it again
     owner = facts.thread(end) if last.owner is not None else None
     if owner is not None and (owner.victim or owner.works or owner.denied):
         return None  # its owner waits for other ranks, works (another rule's case) or wants a CPU

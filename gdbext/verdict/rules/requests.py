@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..facts import Facts, Verdict
+from ..facts import Facts, Node, Verdict
+from ..walk import chain_of
 
 SURE = ("lost", "zombie", "never-fits", "behind")  # stuck, even while others move
 SHOWN = 8
@@ -77,11 +78,19 @@ def stuck(facts: Facts) -> Verdict | None:
         if r.holder is not None:
             name = by_pid.get(r.holder.pid, r.holder.label)
             known_thread = name in names and facts.thread((name, r.holder.tid)) is not None
-            culprits.append((name, r.holder.tid if known_thread else None))
+            node = name, r.holder.tid if known_thread else None
+            culprits.append(_acts(facts, node) if known_thread and r.verdict == "behind" else node)
     evidence = [line(r) for r in found[:SHOWN]]
     if len(found) > SHOWN:
         evidence.append(f"and {len(found) - SHOWN} more")
     return Verdict("stuck-requests", culprits, evidence, [r.request_id for r in found[:SHOWN]])
+
+
+def _acts(facts: Facts, node: Node) -> Node:
+    """Who must act for a thread that has requests: it, or the last thread on its way to another process for which it waits."""
+    chain = chain_of(facts, node)
+    way = [one for one in (*(one for one, _ in chain.through), chain.end.node) if facts.thread(one) is not None]
+    return way[-1] if any(one is not None and node is not None and one[0] != node[0] for one in way) else node
 
 
 def line(r: Any) -> str:

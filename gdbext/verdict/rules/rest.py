@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Sequence
+
 from ...observe.window import STILL
 from ...stacks.async_waits import LoopState
 from ..facts import Facts, Node, ProcessState, ThreadState, Verdict
 from ..fronts import open_at
 from ..graph import step
 from ..nodes import in_selector, moves, owed, sleeps
-from ..purpose import parked, serves
+from ..purpose import exchanges, gets_on, parked, serves
 from ..walk import outlook
 from ..words import name_of
 from . import collectives, fronts, requests
@@ -32,7 +34,7 @@ def idle(facts: Facts) -> Verdict | None:
     nodes = roots(facts)
     known = requests.custody(facts)
     kept_back, paused = requests.kept_back(facts), requests.paused(facts)
-    if not nodes or known or fronts.unserved(facts) or len(open_at(facts)) > len(kept_back):
+    if any(f.uncalled for f in facts) or not nodes or known or fronts.unserved(facts) or len(open_at(facts)) > len(kept_back):
         return None
     evidence = paused or (["no request is open"] if known is not None else [])
     kept = requests.kept(facts)
@@ -71,13 +73,36 @@ def idle(facts: Facts) -> Verdict | None:
             [],
             [*evidence, "all that is open waits for the user, who has paused the engine" if paused else "nothing is owed"],
         )
+    if not _quiet(facts, nodes):
+        return None
+    return Verdict("idle", [], [*evidence, "nothing runs, and no thread waits for one that cannot come"])
+
+
+def _quiet(facts: Facts, nodes: Sequence[Node]) -> bool:
+    """Whether no thread or task beside the main ones waits for what may not come, and none that its program is for is at work: it
+    takes or gives data, changes things, or moves while the main one is parked."""
+    if any(f.main is not None and exchanges(facts, f.main) for f in facts):
+        return False
     stayed = any(parked(facts, node) for node in nodes)
     others = [t.node for f in facts for t in f.threads[1:] if _counts(f, t)] + [t.node for f in facts for t in f.tasks]
+    if any(f.served - _watched(f) and any(t.edge is not None and not t.idle for t in f.threads[1:]) for f in facts):
+        return False  # nobody reads a client's connection: a thread that waits for something may owe it an answer
     for node in others:
         t, stays = facts.thread(node), node in nodes and parked(facts, node)
-        if not (stays or at_peace(facts, node)) or t is not None and moves(facts, node) and (t.load or 0) > STILL and stayed:
-            return None  # who is at work is what a program is for whose main thread is parked
-    return Verdict("idle", [], [*evidence, "nothing runs, and no thread waits for one that cannot come"])
+        if not (stays or at_peace(facts, node)):
+            return False
+        if (
+            t is not None
+            and (t.load or 0) > STILL
+            and (gets_on(facts, t) or exchanges(facts, t) or stayed and moves(facts, node))
+        ):
+            return False
+    return True
+
+
+def _watched(f: ProcessState) -> set[int]:
+    """The inodes of the files at which threads of a process wait."""
+    return {source.inode for t in f.threads if t.call is not None for source in t.call.sources}
 
 
 def _stays(facts: Facts, node: Node, engine: bool) -> bool:
@@ -124,7 +149,11 @@ def at_peace(facts: Facts, node: Node) -> bool:
     t, loop = facts.thread(node), _loop_of(facts, node)
     if t is not None and t.still and loop is not None and loop.main is None:
         return True
-    found = outlook(facts, node)
+    found, task = outlook(facts, node), facts.task(node)
+    if task is not None and task.answers and task.edge is not None and found.kind == "rests":
+        return False  # what a client that is answered waits for is owed
     if found.kind == "works" and found.culprit == node and node not in owed(facts):
-        return t is not None and t.collects
+        return t is not None and (t.collects or gets_on(facts, t) or t.moved and t.woke > 1)
+    if t is not None and found.kind == "nobody" and t.edge is not None and t.edge.how == "get" and not t.edge.ended:
+        return not t.main and node not in owed(facts)  # a worker that nothing waits for, and there are no items
     return found.kind in ("rests", "ticks", "moves")

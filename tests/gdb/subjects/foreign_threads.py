@@ -41,9 +41,9 @@ def logging_handler(say, hung):
         logging.error("line %d", n)
 
 
-@program("lock-held")
+@program("lock-held", "lock-cycle")
 def sqlite_writer(say, hung):
-    """Two connections to one file, both to write."""
+    """Two connections of one thread to one file, both to write."""
     path = os.path.join(tempfile.mkdtemp(), "db")
     first = sqlite3.connect(path, isolation_level=None)
     first.execute("create table t (n)")

@@ -3,10 +3,16 @@
 import situation_field
 import situation_field_loops
 import situation_field_others
+import situation_kept
+import situation_permits
+import situation_tries
+import situation_trio
 from situation_field import HEALTHY
 from situation_parts import SPINNING
 from situation_workers import FOR_EVER
 
+OWN = {"try": situation_tries, "restarts": situation_tries, "kept": situation_kept, "trio": situation_trio,
+       "permit": situation_permits}  # say it themselves  # fmt: skip
 FIELD = {**situation_field.WAITS, **situation_field_others.WAITS, **situation_field_loops.WAITS}
 
 
@@ -27,8 +33,12 @@ def field_truth(kind, drawn):
 
 def ends(kind, drawn, culprits):
     """What a chain may end at, by name, or in which state; [] of one that is well."""
+    if kind == "program":
+        return ["ender", "third", "task ender", "stopped", "dead", "ended", "nobody", "ring"]
     if kind == "gate":
         return ["ender", "program", "service", "keeper", "task ender", "stopped", "unknown"]
+    if kind in OWN:
+        return OWN[kind].ends(drawn)
     if drawn in HEALTHY and not culprits:
         return []
     if drawn in ("dead", "killed", "nobody", "behind a future", "held", "cycle"):

@@ -1,8 +1,8 @@
-"""situations.py SEED, fSEED of the second family, gSEED of the third, or "WAIT, STATE[, DECOY...]": one process in a situation
-that the seed draws, or the words name: what it waits for, who should end that wait and what that one does, and what else goes on
-beside it. Says what is true as JSON, then lives it: {"pid", "pids" to look at, "others" to look at too, "drawn",
-"hung", "right": [verdicts], "culprits": [tid or pid], "ends": [tid, pid, "task NAME" or state in which the chain of its wait may
-end]}.
+"""situations.py SEED, fSEED, gSEED, hSEED of the second to the fourth family, tSEED of trio's, lSEED of limiters', or "WAIT,
+STATE[, DECOY...]": one process in a situation that the seed draws, or the words name: what it waits for, who should end that wait
+and what that one does, and what else goes on beside it. Says what is true as JSON, then lives it: {"pid", "pids" to look at,
+"others" to look at too, "drawn", "hung", "right": [verdicts], "culprits": [tid or pid], "ends": [tid, pid, "task NAME" or state
+in which the chain of its wait may end]}.
 
 The truth is by construction: the process knows whom it made stand, spin, end or go on.
 """
@@ -24,13 +24,19 @@ import types
 
 import situation_asyncio
 import situation_gates
+import situation_healthy
+import situation_healthy_others  # noqa: F401  it adds to the family
+import situation_kept
+import situation_permits
 import situation_processes
 import situation_ranks
 import situation_sleepers
+import situation_tries
+import situation_trio
 import situation_workers
 from situation_decoys import DECOYS, FORKS
 from situation_parts import LATE, SPINNING, STUCK, children, forever, full, keep, listener, met, notify, others, thread, tids
-from situation_truth import FIELD, ends, field_truth
+from situation_truth import FIELD, OWN, ends, field_truth
 
 
 def truth(kind, drawn):
@@ -343,6 +349,14 @@ def waits_for_a_flag(draw, drawn):
     return "poll", wait
 
 
+FAMILIES = {
+    "f": FIELD,
+    "g": situation_gates.WAITS,
+    "h": {**situation_tries.WAITS, **situation_kept.WAITS},
+    "t": situation_trio.WAITS,
+    "l": situation_permits.WAITS,
+    "p": situation_healthy.WAITS,
+}
 ANY = ("slow", "sleeping", "receiving", "behind a lock", "spinning", "trying", "nobody")
 PRODUCT = (*ANY, "resting", "dead")
 STANDS = ("slow", "sleeping", "behind a lock", "spinning", "trying")
@@ -381,6 +395,8 @@ WAITS = {
 
 def needs(name):
     """What an interpreter must have for a wait of this name: "uvloop", "torch", "vllm" or ""."""
+    if name in situation_healthy.NEEDS:
+        return situation_healthy.NEEDS[name]
     if name in situation_asyncio.UVLOOP:
         return "uvloop"
     return "vllm" if name in situation_ranks.RINGS else "torch" if name in situation_ranks.GLOO else ""
@@ -391,7 +407,7 @@ def draw_for(seed):
     if not seed[1:].isdigit():
         name, drawn, *decoys = seed.split(", ")
         return name, drawn, [d for d in DECOYS if d.__name__ in decoys]
-    family = {"f": FIELD, "g": situation_gates.WAITS}.get(seed[0], WAITS)
+    family = FAMILIES.get(seed[0], WAITS)
     draw = random.Random(int(seed) if family is WAITS else seed)
     pairs = [(name, drawn) for name, (_, states) in family.items() for drawn in states]
     name, drawn = pairs[draw.randrange(len(pairs))]
@@ -403,8 +419,12 @@ def truth_of(kind, drawn):
     """(hung, right verdicts, culprits by name)"""
     if kind.startswith("field"):
         return field_truth(kind, drawn)
+    if kind == "program":
+        return situation_healthy.truth(drawn)
     if kind == "gate":
         return situation_gates.truth(drawn)
+    if kind in OWN:
+        return OWN[kind].truth(drawn)
     if kind == "cycle":
         return True, ["lock-cycle"], ["ender", "main", "task"]
     if kind == "lock without an owner":
@@ -471,7 +491,8 @@ def main(seed):
         if decoy in FORKS:
             decoy()
     with_children = list(children)
-    kind, wait = {**WAITS, **FIELD, **situation_gates.WAITS}[name][0](random.Random(seed), drawn)
+    family = next(one for one in (WAITS, *FAMILIES.values()) if name in one)
+    kind, wait = family[name][0](random.Random(seed), drawn)
     for decoy in decoys:
         if decoy not in FORKS:
             decoy()

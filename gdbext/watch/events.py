@@ -1,0 +1,191 @@
+"""Events of the watch for machines: JSON lines in a file, and a program that is run at a verdict.
+
+A line is `{"schema": "gdbext-event/1", "time", "at", "host", "kind", ...}` with the data of its kind (model.py). It is bounded,
+and holds no user's content."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Callable, Sequence
+
+from .. import log
+from ..access import room
+from ..access.background import background_thread
+from ..errors import GdbextError
+from .model import VERDICT, Event, reason
+
+SCHEMA = "gdbext-event/1"
+BYTES, FILE_BYTES = 60_000, 16 << 20  # of a line, which a pipe takes at once; of a file, before it becomes FILE.1
+TEXT, ITEMS = 2000, 64  # characters and items of one value
+SECONDS, GRACE, STEP = 60.0, 2.0, 0.02  # that a program may take, and then has to end; between two looks at it
+OUTPUT = 1 << 16  # bytes of what it says that are read
+WAITING = 16  # verdicts that wait for the program
+
+
+def bounded(value: Any, depth: int = 6) -> Any:
+    """A value of plain types, cut."""
+    if isinstance(value, str):
+        return value if len(value) <= TEXT else value[: TEXT - 3] + "..."
+    if isinstance(value, dict):
+        return {str(k)[:TEXT]: bounded(v, depth - 1) for k, v in list(value.items())[:ITEMS]} if depth else {}
+    if isinstance(value, (list, tuple, set)):
+        return [bounded(v, depth - 1) for v in list(value)[:ITEMS]] if depth else []
+    return value if value is None or isinstance(value, (bool, int, float)) else str(value)[:TEXT]
+
+
+def line(event: Event) -> str:
+    """An event as one line of JSON of at most `BYTES` bytes, ASCII."""
+    at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(event.time)) + "Z"
+    head = {"schema": SCHEMA, "time": event.time, "at": at, "host": os.uname().nodename, "kind": event.kind}
+    text = json.dumps({**head, **bounded(event.data), **head}, separators=(",", ":"), allow_nan=False, default=str)
+    if len(text) <= BYTES:
+        return text
+    short = {k: v for k, v in bounded(event.data).items() if not isinstance(v, (list, dict))}
+    return json.dumps({**head, **short, **head, "cut": True}, separators=(",", ":"), allow_nan=False)
+
+
+class Lines:
+    """Appends events to a file, or with `-` to standard output. `failed`: why the last one was not written."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.failed = path if path == "-" else os.path.abspath(path), ""
+        if path != "-" and (os.path.isdir(self.path) or not os.path.isdir(os.path.dirname(self.path))):
+            raise GdbextError(f"-events {path}: a file of a folder that is there, or - for standard output")
+
+    def hear(self, event: Event) -> None:
+        """One more event."""
+        try:
+            text = line(event) + "\n"
+            if self.path == "-":
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            else:
+                self._append(text.encode())
+            self.failed = ""
+        except (OSError, ValueError) as e:
+            self.failed = f"{self.path}: {e}"
+            log.note("an event was not written: %s", self.failed)
+
+    def _append(self, data: bytes) -> None:
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+        try:
+            if os.fstat(file).st_size + len(data) > FILE_BYTES:
+                os.replace(self.path, self.path + ".1")
+                os.close(file)
+                file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            os.write(file, data)
+        finally:
+            os.close(file)
+
+
+class Program:
+    """Runs a command at each verdict, in a session of its own and with the event on its standard input; one after the other, and
+    the watch waits for none of them. What one started ends with it. `ran`, `failed`, `dropped`: how many; `said`: of the last
+    one, its status and output. `then(text)` hears of one that failed."""
+
+    def __init__(self, command: str, then: Callable[[str], None] = lambda text: None, seconds: float = SECONDS) -> None:
+        try:
+            self.words: Sequence[str] = shlex.split(command)
+        except ValueError as e:
+            raise GdbextError(f"-exec {command!r}: {e}") from None
+        if not self.words or shutil.which(self.words[0]) is None:
+            raise GdbextError(f"-exec {command!r}: there is no program {self.words[0] if self.words else ''!r}; no shell is used")
+        self.seconds, self.then = seconds, then
+        self.ran = self.failed = self.dropped = 0
+        self.said: tuple[int | None, str] = (None, "")
+        self._due: queue.Queue[bytes] = queue.Queue(WAITING)
+        background_thread(self._work)
+
+    def hear(self, event: Event) -> None:
+        """One more event; only verdicts count."""
+        if event.kind != VERDICT:
+            return
+        try:
+            self._due.put_nowait((line(event) + "\n").encode())
+        except queue.Full:
+            self.dropped += 1
+
+    def wait(self, seconds: float) -> None:
+        """Until the program has run for all verdicts, or time is over."""
+        end = time.monotonic() + seconds
+        while self._due.unfinished_tasks and time.monotonic() < end:
+            time.sleep(0.02)
+
+    def _work(self) -> None:
+        while True:
+            data = self._due.get()
+            try:
+                self.said = self._run(data)
+                if self.said[0] != 0:
+                    how = f"status {self.said[0]}" if self.said[0] is not None else f"ended after {self.seconds:g} s"
+                    self._fail(f"{how}: {self.said[1][-200:].strip()}")
+            except Exception as e:  # whatever it is: the next verdict is due
+                self._fail(reason(e))
+            finally:
+                self.ran += 1
+                self._due.task_done()
+
+    def _fail(self, why: str) -> None:
+        self.failed += 1
+        with log.passing_over(Exception):  # standard error may be closed
+            self.then(f"-exec {self.words[0]}: {why}")
+
+    def _run(self, data: bytes) -> tuple[int | None, str]:
+        with room.nameless_file() as given:  # not a pipe: who reads nothing keeps nobody waiting
+            given.write(data)
+            given.seek(0)
+            child = subprocess.Popen(
+                self.words, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, cwd="/"
+            )
+        assert child.stdout is not None
+        out, end, said, over = child.stdout.fileno(), time.monotonic() + self.seconds, b"", False
+        try:
+            os.set_blocking(out, False)
+            while not over:
+                over = _over(child) or time.monotonic() > end  # asked first: what it has said is there then, whoever has the pipe
+                said = _heard(out, said)
+                time.sleep(0 if over else STEP)
+        finally:
+            status = _ended(child)
+            child.stdout.close()
+        return status, said[:OUTPUT].decode("utf-8", "replace")
+
+
+def _heard(out: int, said: bytes) -> bytes:
+    """What a program has said, with what is in its pipe now."""
+    with contextlib.suppress(BlockingIOError):
+        for part in iter(lambda: os.read(out, OUTPUT), b""):
+            said += part
+            if len(said) > 2 * OUTPUT:
+                break  # somebody may write for ever
+    return said[:OUTPUT]
+
+
+def _over(child: subprocess.Popen[bytes]) -> bool:
+    """Whether a program has ended; it stays a zombie, whose number is nobody else's."""
+    try:
+        return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def _ended(child: subprocess.Popen[bytes]) -> int | None:
+    """A program's status, None where it has to be ended. What else is in its session ends with it."""
+    late = not _over(child)
+    for number in (*([signal.SIGTERM] if late else []), signal.SIGKILL):
+        end = time.monotonic() + GRACE
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, number)
+        while not _over(child) and time.monotonic() < end:
+            time.sleep(STEP)
+    status = child.poll()
+    return None if late else status

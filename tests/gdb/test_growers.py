@@ -1,0 +1,146 @@
+"""`llm-memory -grow` on programs that say of themselves what makes them grow (subjects/growers.py)."""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+
+import pytest
+from harness.answers import run
+from harness.growers import (
+    GROWERS,
+    HEALTHY,
+    RIGHT,
+    ROOT,
+    SILENT,
+    WAYS,
+    WRONG,
+    build,
+    growing,
+    matrix,
+    perf_or_skip,
+    told,
+    verdict,
+    watch,
+)
+from harness.subjects import PYTHONS
+
+from gdbext.access.proc import ProcTarget
+from gdbext.errors import GdbextError
+from gdbext.heap.grow_watch import GrowWatch
+
+LONG = os.environ.get("GDBEXT_TEST_LONG")
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("growers"))
+    build(folder)
+    return folder
+
+
+def test_a_hook_below_a_library_and_locked_memory_are_named(libraries):
+    perf_or_skip()
+    names = ("mmap_hook", "pinned", "dictionary")
+    pythons = [PYTHONS[0], PYTHONS[-1], PYTHONS[len(PYTHONS) // 2]]
+    with ExitStack() as stack:
+        subjects = [stack.enter_context(growing(p, name, 3, libraries)) for p, name in zip(pythons, names)]
+        begun = [(truth, watch(pid, 10)) for pid, truth in subjects]
+        for truth, command in begun:
+            answer = told(command)
+            assert verdict(truth, answer) == RIGHT, answer["grows"]
+            assert answer["next"] and answer["grows"][0]["bytes_per_minute"] > 1 << 20
+
+
+def test_who_warms_up_or_churns_is_not_named_without_perf_either(libraries, tmp_path):
+    page = str(tmp_path / "grow.html")
+    with growing(sys.executable, "churns", 5, libraries) as (pid, _), growing(sys.executable, "brk", 5, libraries) as (
+        other,
+        truth,
+    ):
+        begun = watch(pid, 8), watch(other, 8, "-no-perf", "-o", page)
+        quiet, loud = map(told, begun)
+        assert verdict({}, quiet) == SILENT, quiet["grows"]
+        assert verdict(truth, loud) not in (WRONG, SILENT) and loud["grows"][0]["kind"] == truth["kind"]
+        sources = {one["source"]: one for one in loud["sources"]}
+        assert not sources["page faults"]["used"] and sources["each thread's count of faults"]["cannot_see"]
+    with open(page) as f:
+        text = f.read()
+    assert "<polyline" in text and "cannot see" in text
+
+
+def test_what_cannot_grow_and_what_is_asked_wrongly_is_an_error(libraries):
+    for line, words in (("llm-memory -grow 1 P", "5 to 86400"), ("llm-memory -grow 5 999999999", "no process")):
+        with pytest.raises(GdbextError, match=words):
+            run(line.replace("P", str(os.getpid())))
+
+
+def test_a_thread_that_maps_all_the_time_is_left_in_peace():
+    perf_or_skip()
+    code = "import mmap, os\nos.read(0, 1)\nfor _ in range(3000): mmap.mmap(-1, 8192)[0] = 1\nprint('done', flush=True)\n"
+    code += "x = bytearray(b'x') * (1 << 20)\nprint('more', flush=True)\nos.read(0, 1)"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        faults = GrowWatch(ProcTarget(process.pid), "", 5, True).faults
+        try:
+            assert faults.threads[process.pid].mappings
+            process.stdin.write(b"x")
+            process.stdin.flush()
+            process.stdout.readline()
+            _, mapped, _ = faults.take()
+            assert mapped and all(one.tid == process.pid and one.size for one, _ in mapped)  # those that found room
+            assert not faults.threads[process.pid].mappings
+            process.stdout.readline()
+            counted, mapped, _ = faults.take()
+            assert not mapped and (not counted or counted[process.pid][0] > 0)
+        finally:
+            faults.close()
+            process.kill()
+
+
+# Runs its arguments where a filter refuses perf_event_open, as a container's default one does.
+REFUSES = """
+import ctypes, errno, os, platform, struct, sys
+number = {"x86_64": 298, "aarch64": 241}[platform.machine()]
+code = b"".join(struct.pack("<HBBI", *one) for one in (
+    (0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x50000 | errno.EPERM), (0x06, 0, 0, 0x7FFF0000)))
+held = ctypes.create_string_buffer(code, len(code))
+program = ctypes.create_string_buffer(struct.pack("<HxxxxxxQ", 4, ctypes.addressof(held)))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.byref(program), 0, 0) == 0, ctypes.get_errno()
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+def _refused(*words):
+    asked = [sys.executable, "-c", REFUSES, "-m", "gdbext", *words, "-json"]
+    return subprocess.Popen(asked, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+def test_where_a_container_refuses_samples_it_says_what_it_had(libraries, tmp_path):
+    page = str(tmp_path / "grow.html")
+    with growing(sys.executable, "brk", 7, libraries) as (pid, truth), growing(sys.executable, "ring", 7, libraries) as (well, _):
+        begun = [_refused("llm-memory", "-grow", "10", "-o", page, str(pid)), _refused("llm-memory", "-grow", "8", str(well))]
+        begun.append(_refused("pyheap", "-watch", "3", "-on", str(pid)))
+        loud, quiet = map(told, begun[:2])
+        (heap,) = json.loads(begun[2].communicate(timeout=600)[0])["grow"]
+    for one in (loud, quiet, heap):
+        sources = {source["source"]: source for source in one["sources"]}
+        assert "Operation not permitted" in sources["page faults"]["why"] and not sources["page faults"]["used"]
+        assert sources["each thread's count of faults"]["used"] and all(source["cannot_see"] for source in sources.values())
+    assert verdict(truth, loud) not in (WRONG, SILENT) and loud["grows"][0]["kind"] == truth["kind"], loud["grows"]
+    assert verdict({}, quiet) == SILENT, quiet["grows"]
+    with open(page) as f:
+        text = f.read()
+    assert text.count("<polyline") >= 2 and "Operation not permitted" in text and "brk heap" in text
+
+
+@pytest.mark.skipif(not LONG, reason="GDBEXT_TEST_LONG: minutes")
+@pytest.mark.parametrize("seed", [101, 102])
+def test_nine_of_ten_growers_are_named_and_no_healthy_one(seed):
+    found = list(matrix(seed, 60.0, together=4))
+    for way in WAYS:
+        of = {name: how for name, one, how, _, _ in found if one == way}
+        assert [name for name in HEALTHY if of[name] != SILENT] == [], way
+        assert sum(of[name] == RIGHT for name in GROWERS) >= (9 if way == "perf" else 5), (way, of)
+        assert not [name for name in GROWERS if of[name] == WRONG], (way, of)

@@ -1,0 +1,322 @@
+"""What the watch says to machines: events as JSON lines, a program at a verdict, numbers as OpenMetrics."""
+
+import glob
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+from harness import open_metrics
+
+from gdbext.errors import GdbextError
+from gdbext.verdict.kinds import QUIET
+from gdbext.watch import events, metrics, model
+from gdbext.watch.model import EngineLook, Event, Look, RankLook
+
+NASTY = ['a"b', "back\\slash", "line\nbreak", "näme", "\udcff", "x" * 5000, "", 'e="1"} 7\n# EOF', "{}", "\\", "\x1b[31m"]
+
+
+def drawn(seed):
+    """A look of drawn numbers and names."""
+    draw = random.Random(seed)
+
+    def number(*more):
+        return draw.choice([0, 1, 7, 2**40, None, *more])
+
+    ranks = [
+        RankLook(draw.choice([*NASTY, "TP0", "TP1"]), 100 + i, "worker", draw.choice(NASTY), draw.choice(["S", "", "T"]))
+        for i in range(draw.randrange(6))
+    ]
+    for one in ranks:
+        one.steps, one.lag, one.rss, one.cpu = number(), number(), number(), number(0.5, 1e-9, float("nan"), float("inf"))
+    names = draw.sample(NASTY, draw.randrange(4))
+    engines = [EngineLook(name, [], number(), number(), 5, 6, number(), kv_use=0.25, verdict="stopped") for name in names]
+    return Look(seed + 1, 1e9 + seed, float(seed), ranks, engines)
+
+
+def text_of(look, plain=False):
+    found = metrics.Metrics(QUIET)
+    found.look(look)
+    found.hear(Event(model.STALLED, {}))
+    return found.text(plain)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_look_is_open_metrics(seed):
+    found = open_metrics.read(text_of(drawn(seed)))
+    assert set(found) <= metrics.names() and found["gdbext_watch_looks_total"] == {(): seed + 1}
+
+
+def test_prometheus_own_parser_reads_it(tmp_path):
+    pythons = glob.glob(os.path.expanduser("~/.cache/gdbext/envs/*/bin/python"))
+    ask = [p for p in pythons if subprocess.run([p, "-c", "import prometheus_client"], capture_output=True).returncode == 0]
+    if not ask:
+        pytest.skip("prometheus_client is in no environment here")
+    for seed in range(5):
+        (tmp_path / f"{seed}.open").write_text(text_of(drawn(seed)))
+        (tmp_path / f"{seed}.plain").write_text(text_of(drawn(seed), plain=True))
+    code = """
+import glob, sys
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read
+from prometheus_client.parser import text_string_to_metric_families as plain
+for f in glob.glob(sys.argv[1] + "/*"):
+    found = list((read if f.endswith("open") else plain)(open(f, encoding="utf-8", newline="").read()))
+    assert any(s.name == "gdbext_watch_looks_total" for one in found for s in one.samples), f
+"""
+    done = subprocess.run([ask[0], "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_numbers_are_those_of_the_look():
+    look = Look(3, 1e9, 5.0, cost=0.75, memory=1 << 20)
+    look.engines = [EngineLook("vllm", ["TP0"], 4, 2, 99, 7, stood=12.5, limit=60.0, kv_use=0.5, verdict="collective")]
+    grows = {"anonymous": 600, "files": 0}
+    look.ranks = [RankLook("TP0", 7, engine="vllm", state="S", lag=0, grows=grows), RankLook("TP0", 8, engine="vllm", lag=3)]
+    found = open_metrics.read(text_of(look))
+    of = (("engine", "vllm"),)
+    assert found["gdbext_engine_requests_running"] == {of: 4} and found["gdbext_engine_tokens_total"] == {of: 99}
+    assert found["gdbext_engine_stood_seconds"] == {of: 12.5} and found["gdbext_engine_hung"] == {of: 1}
+    assert (
+        found["gdbext_engine_verdict"] == {(*of, ("verdict", "collective")): 1} and "gdbext_engine_preemptions_total" not in found
+    )
+    assert found["gdbext_rank_lag_steps"] == {(*of, ("rank", "TP0 (7)")): 0, (*of, ("rank", "TP0 (8)")): 3}
+    assert found["gdbext_rank_up"] == {(*of, ("rank", "TP0 (7)")): 1, (*of, ("rank", "TP0 (8)")): 0}
+    rank = ("rank", "TP0 (7)")
+    grows = {(*of, ("kind", "anonymous"), rank): 10, (*of, ("kind", "files"), rank): 0}
+    assert found["gdbext_rank_memory_growth_bytes_per_second"] == grows
+    assert found["gdbext_watch_cpu_seconds_total"] == {(): 0.75}
+    assert found["gdbext_watch_events_total"][(("kind", "stalled"),)] == 1
+
+
+@pytest.mark.parametrize("verdict, hung", [("", 0), ("idle", 0), ("busy", 0), ("startup", 0), ("stopped", 1), ("unknown", 1)])
+def test_hung_is_what_accuses(verdict, hung):
+    look = Look(1, 1.0, 1.0, engines=[EngineLook("e", verdict=verdict)])
+    assert open_metrics.read(text_of(look))["gdbext_engine_hung"] == {(("engine", "e"),): hung}
+
+
+@pytest.fixture
+def server():
+    found = metrics.Metrics(QUIET)
+    found.look(drawn(1))
+    one = metrics.Server(found, "0")
+    yield one
+    one.close()
+
+
+def got(server, path="/metrics", **headers):
+    request = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}", headers=headers)
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return answer.headers["Content-Type"], answer.read().decode()
+
+
+def test_the_port_answers_in_the_format_that_is_asked_for(server):
+    kind, text = got(server, Accept="application/openmetrics-text;version=1.0.0,text/plain")
+    assert kind == metrics.OPEN and open_metrics.read(text)
+    kind, text = got(server, Accept="text/plain")
+    assert kind == metrics.PLAIN and not text.endswith("# EOF\n")
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        got(server, "/")
+
+
+def test_the_port_is_this_machines_alone_and_a_slow_client_keeps_none(server):
+    held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(metrics.CLIENTS - 1)]
+    assert got(server)[1]
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.2", server.port), 2)
+    for one in held:
+        one.close()
+
+
+@pytest.mark.parametrize("where", ["x", "1.2.3.4:99999", "host.that.is.not.invalid:0", ":"])
+def test_an_address_that_is_none_is_an_error(where):
+    with pytest.raises(GdbextError):
+        metrics.Server(metrics.Metrics(), where)
+
+
+def test_a_taken_port_is_an_error(server):
+    with pytest.raises(GdbextError, match="in use"):
+        metrics.Server(metrics.Metrics(), str(server.port))
+
+
+@pytest.mark.parametrize("whose", ["threading.Thread.start", "gdbext.watch.metrics.background_thread"])
+def test_clients_for_which_there_is_no_thread_keep_no_place(server, whose, monkeypatch):
+    def refuse(*words):
+        raise (RuntimeError if whose.startswith("threading") else GdbextError)("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(whose, refuse)
+        for _ in range(metrics.CLIENTS + 2):
+            with pytest.raises(OSError):
+                got(server)
+    assert "gdbext_watch_looks" in got(server)[1]
+
+
+def test_a_link_in_the_place_of_the_textfiles_draft_is_not_followed(tmp_path):
+    (tmp_path / "target").write_text("mine")
+    (tmp_path / f"x.prom.{os.getpid()}").symlink_to(tmp_path / "target")
+    found = metrics.Metrics()
+    found.look(drawn(2))
+    one = metrics.Textfile(found, str(tmp_path / "x.prom"))
+    one.look(Look(1, 1.0, 100.0))
+    assert (tmp_path / "target").read_text() == "mine" and not (tmp_path / "x.prom").is_symlink() and not one.failed
+    assert "gdbext_watch_looks_total 3" in (tmp_path / "x.prom").read_text()
+
+
+def test_the_textfile_is_whole_at_any_time_and_fails_in_silence(tmp_path):
+    found = metrics.Metrics()
+    found.look(drawn(2))
+    one = metrics.Textfile(found, str(tmp_path / "gdbext.prom"))
+    one.look(Look(1, 1.0, 100.0))
+    assert "gdbext_watch_looks_total 3" in (tmp_path / "gdbext.prom").read_text() and os.listdir(tmp_path) == ["gdbext.prom"]
+    (tmp_path / "gdbext.prom").unlink()
+    one.look(Look(2, 1.0, 101.0))
+    assert os.listdir(tmp_path) == []  # too soon
+    tmp_path.rmdir()
+    one.look(Look(3, 1.0, 110.0))
+    assert "No such file" in one.failed
+    tmp_path.mkdir()
+    one.look(Look(4, 1.0, 120.0))
+    assert not one.failed and os.listdir(tmp_path) == ["gdbext.prom"]
+
+
+# ---- events --------------------------------------------------------------------------------------------------------------
+def verdict(**more):
+    return Event(
+        model.VERDICT, {"engine": "vllm", "verdict": "stopped", "sentence": "TP1 is stopped", "culprits": [], **more}, 1e9
+    )
+
+
+def test_a_line_has_the_data_of_its_kind_and_is_bounded(tmp_path):
+    one = json.loads(events.line(verdict(seconds=1.5)))
+    assert one["schema"] == "gdbext-event/1" and one["kind"] == "verdict" and one["at"] == "2001-09-09T01:46:40Z"
+    assert one["seconds"] == 1.5 and one["host"] == os.uname().nodename
+    for data in (
+        {"x": "y" * 10**6},
+        {"x": [["y" * 999] * 99] * 99},
+        {"kind": "mine", "x": object()},
+        {f"k{i}": "v" for i in range(999)},
+    ):
+        text = events.line(verdict(**data))
+        assert len(text) <= events.BYTES and "\n" not in text and text.isascii() and json.loads(text)["kind"] == "verdict"
+
+
+def test_lines_are_appended_and_the_file_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(events, "FILE_BYTES", 1000)
+    one = events.Lines(str(tmp_path / "events.jsonl"))
+    for _ in range(40):
+        one.hear(verdict())
+    kept = [json.loads(line) for name in os.listdir(tmp_path) for line in (tmp_path / name).read_text().splitlines()]
+    assert sorted(os.listdir(tmp_path)) == ["events.jsonl", "events.jsonl.1"] and 4 < len(kept) < 20
+    assert sum(f.stat().st_size for f in tmp_path.iterdir()) <= 2000 and not one.failed
+
+
+def test_a_folder_that_is_gone_ends_nothing(tmp_path):
+    (tmp_path / "d").mkdir()
+    one = events.Lines(str(tmp_path / "d" / "events.jsonl"))
+    (tmp_path / "d").rmdir()
+    one.hear(verdict())
+    assert "No such file" in one.failed
+    with pytest.raises(GdbextError):
+        events.Lines(str(tmp_path / "no" / "x"))
+
+
+def test_a_link_or_fifo_in_the_files_place_is_not_written(tmp_path):
+    (tmp_path / "target").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("link", "fifo"):
+        one = events.Lines(str(tmp_path / name))
+        one.hear(verdict())
+        assert one.failed
+    assert (tmp_path / "target").read_text() == ""
+
+
+# ---- the program ---------------------------------------------------------------------------------------------------------
+def program(code, *words, seconds=20.0, then=lambda text: None):
+    command = f"{sys.executable} -c {json.dumps(code)} {' '.join(words)}"
+    return events.Program(command, then, seconds)
+
+
+def run(one, *all_events):
+    for event in all_events or (verdict(),):
+        one.hear(event)
+    one.wait(60)
+    return one
+
+
+def test_it_gets_the_event_in_a_session_of_its_own_and_no_shell(tmp_path):
+    code = "import sys, os, json; print(json.load(sys.stdin)['verdict'], sys.argv[1:], os.getsid(0) == os.getpid(), os.getcwd())"
+    one = run(program(code, "'$HOME;'", "*"))
+    assert one.said == (0, "stopped ['$HOME;', '*'] True /\n") and (one.ran, one.failed) == (1, 0)
+
+
+def test_only_verdicts_run_it():
+    one = run(program("pass"), Event(model.STALLED, {}), verdict(), Event(model.BOX, {}))
+    assert one.ran == 1
+
+
+def ends(pid):
+    """Whether a process ends within ten seconds; a zombie has ended."""
+    for _ in range(100):
+        try:
+            with open(f"/proc/{pid}/stat") as f:
+                if f.read().rpartition(")")[2].split()[0] == "Z":
+                    return True
+        except OSError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_one_that_does_not_end_is_ended_with_what_it_started(tmp_path):
+    said = []
+    path = tmp_path / "pid"
+    code = f"import os, time; pid = os.fork(); pid and open('{path}', 'w').write(str(pid)); time.sleep(600)"
+    one = run(program(code, seconds=1.0, then=said.append))
+    assert one.said[0] is None and one.failed == 1 and "ended after 1 s" in said[0]
+    assert ends(path.read_text()), "its child lives"
+
+
+def test_who_keeps_its_output_open_keeps_nobody_waiting(tmp_path):
+    """`cmd &`: what it leaves running has its standard output, and ends with it."""
+    path = tmp_path / "pid"
+    code = f"import os, time; print('said', flush=True); pid = os.fork() or time.sleep(90); open('{path}', 'w').write(str(pid))"
+    one = run(program(code, seconds=500.0), verdict(), verdict())
+    assert one.said == (0, "said\n") and (one.ran, one.failed) == (2, 0)
+    assert ends(path.read_text()), "what it left lives"
+
+
+def test_no_error_of_telling_ends_it():
+    def then(text):
+        raise ValueError("I/O operation on closed file")
+
+    one = run(program("import sys; sys.exit(1)", then=then), verdict(), verdict())
+    assert (one.ran, one.failed) == (2, 2)
+
+
+def test_what_it_says_is_bounded_and_no_status_is_lost():
+    said = []
+    one = run(program("import sys; sys.stdout.write('x' * 10**7); sys.exit(3)", then=said.append))
+    assert one.said[0] == 3 and len(one.said[1]) == events.OUTPUT and "status 3" in said[0]
+
+
+def test_one_that_reads_nothing_is_no_error():
+    assert run(program("import os; os.close(0)"), verdict(x="y" * 10**6)).said[0] == 0
+
+
+def test_the_watch_never_waits_for_it():
+    one = program("import time; time.sleep(1)")
+    for _ in range(events.WAITING + 5):
+        one.hear(verdict())
+    assert 3 <= one.dropped <= 5 and one.ran <= 1
+
+
+@pytest.mark.parametrize("command", ["", "no-such-program-anywhere x", "'open", "   "])
+def test_a_command_that_is_none_is_an_error(command):
+    with pytest.raises(GdbextError, match="-exec"):
+        events.Program(command)
