@@ -74,6 +74,19 @@ class Edge:
         return f"Edge({self.waiter} -> {self.owner}: {self.lock})"
 
 
+def tell_apart(edges: Iterable[Edge]) -> None:
+    """Of locks that their waiters call the same, says where each lies: of two threads that hold each other's lock both may wait
+    for "the Lock y"."""
+    called: dict[str, dict[int, list[Edge]]] = {}
+    for edge in edges:
+        if edge.address:
+            called.setdefault(edge.lock, {}).setdefault(edge.address, []).append(edge)
+    for several in called.values():
+        for address, waits in several.items():
+            for edge in waits if len(several) > 1 else ():
+                edge.lock += f" ({address:#x})"
+
+
 def cycles(edges: Iterable[Edge]) -> list[list[Edge]]:
     """Every cycle once, as the edges round it, beginning with its smallest node. An edge has one owner; one that is doubted makes
     no cycle: another may end that wait. Where a node has several edges, each is followed."""

@@ -16,7 +16,7 @@ from ..primitives import table
 from ..stacks import ray_actors
 from ..stacks.async_waits import LoopState, TaskState
 from ..stacks.threads import ProcessView, waits_in_kernel
-from ..stacks.waits import Edge
+from ..stacks.waits import Edge, tell_apart
 from ..torch.collectives import Count
 from . import patterns
 
@@ -352,6 +352,8 @@ class Facts:
             for task in f.tasks:
                 self._tasks.setdefault(task.node, task)
                 self._owners.setdefault(task.node, f)
+        for f in self._processes:
+            tell_apart(edge for edge in f.edges if edge.kind in LOCKS)
         self.edges = [edge for f in self._processes for edge in f.edges]
         self._made: dict[Callable[[Facts], Any], Any] = {}
 

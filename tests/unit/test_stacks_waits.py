@@ -13,7 +13,7 @@ from gdbext.errors import GdbextError
 from gdbext.observe import system_calls
 from gdbext.stacks import async_waits, ipc_locks
 from gdbext.stacks.threads import Frame, ThreadView
-from gdbext.stacks.waits import Edge, cycles, root, sentence
+from gdbext.stacks.waits import Edge, cycles, root, sentence, tell_apart
 from gdbext.verdict.facts import ThreadState
 
 
@@ -214,3 +214,18 @@ def test_who_takes_a_lock_in_turn_is_in_no_ring():
     for in_one_call in (True, False):  # SQLite asks within one call: a thread that moved was through it
         waiter = ThreadState(("a", 1), moved=True, edge=edge("a", "b", in_one_call=in_one_call))
         assert waiter.held_up is not in_one_call
+
+
+def test_locks_that_are_called_the_same_say_where_they_lie():
+    """Drawn: a few names over a few addresses. Only where two locks have one name does each say where it lies."""
+    rng = random.Random(1129)
+    for _ in range(200):
+        drawn = [(rng.choice("xyz"), rng.choice([0, 0x10, 0x100, 0x1000])) for _ in range(rng.randrange(1, 8))]
+        waits = [Edge(("a", n), f"the Lock {name}", "Lock", address=place) for n, (name, place) in enumerate(drawn)]
+        tell_apart(waits)
+        once = [edge.lock for edge in waits]
+        tell_apart(waits)
+        assert once == [edge.lock for edge in waits]
+        for (name, place), said in zip(drawn, once):
+            others = {there for called, there in drawn if called == name} - {place, 0}
+            assert said == f"the Lock {name}" + (f" ({place:#x})" if place and others else "")
