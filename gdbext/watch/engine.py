@@ -10,7 +10,7 @@ from .. import log
 from ..engines.group import Engine
 from ..requests.meter import EngineMeter, Reading
 from .model import EngineLook, reason
-from .progress import STALLED, Requests, Standing
+from .progress import Requests, Standing
 from .rank import STARTS, Rank
 from .ring import Ring
 
@@ -52,20 +52,22 @@ class _Paced:
 
 
 class EngineWatch:
-    """`standing`: of the whole engine, by its schedulers; `requests`: of single ones, while it goes on, by all of its processes.
+    """`standing`: of the whole engine, by its schedulers. Of single requests, while it goes on: `scheduled`, of those that its
+    schedulers have, whose steps may be empty; `requests`, of the others, by readings of all of its processes.
     `owed`: a scheduler has open requests, None where that is not seen. `verdict`: of the last examination."""
 
     def __init__(self, engine: Engine, after: float, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.engine, self.name, self.labels = engine, engine.instance, engine.labels()
         self.standing, self.ring, self.verdict = Standing(after), Ring(limit), ""
-        self.requests = Requests(self.standing.patience)
+        self.requests, self.scheduled = Requests(self.standing.patience), Requests(self.standing.patience)
         first = [ranks[0] for ranks in engine.replicas()]
         count = max(1, len(engine.ranks))
         self._core = _Paced(engine.only(first) if first else engine, PART * count, clock, KV_SHARE)
         self._all = _Paced(engine, ALL * count, clock, math.inf)
         self.owed: bool | None = None
         self.tokens = self.steps = self.preempted = self.open = 0
-        self.moved_requests, self._passed, self._failed, self._complained = 0, 0.0, 0, False
+        self.moved_requests, self._failed, self._complained = 0, 0, False
+        self._passed = self._passed_inside = 0.0  # since the readings of all processes, and of the schedulers
         self._blind_at = 0.0
         shards = [engine.shards_for(rank) for rank in first] or [engine.ranks]
         self._replicas = [{rank.pid for rank in ranks} for ranks in shards]
@@ -96,48 +98,54 @@ class EngineWatch:
         self.ring, self.tokens, self.steps, self.preempted = before.ring, before.tokens, before.steps, before.preempted
         if same:
             self.standing, self.requests, self.verdict = before.standing, before.requests, before.verdict
+            self.scheduled = before.scheduled
             self._complained = before._complained
         else:
-            self.standing.patience = self.requests.patience = before.standing.patience
+            self.standing.patience = self.requests.patience = self.scheduled.patience = before.standing.patience
 
-    def look(self, now: float, at: float, passed: float, ranks: Sequence[Rank]) -> tuple[str, str, EngineLook]:
+    def look(
+        self, now: float, at: float, passed: float, ranks: Sequence[Rank]
+    ) -> tuple[str, list[tuple[str, Requests]], EngineLook]:
         """One look. `ranks`: its processes, looked at already; `passed`: the seconds that count.
-        -> (what the engine's standing says, what its requests' does, the numbers)"""
-        moved, of_requests = any(rank.stepped for rank in ranks), ""
+        -> (what the engine's standing says, what those of its requests do, the numbers)"""
+        moved, of_requests = any(rank.stepped for rank in ranks), []
         self._passed += passed
+        self._passed_inside += passed
         ran = any(rank.ran for rank in ranks)
         if now - self._core.at >= (self._pause(moved, ranks) if ran else SELDOM):
             found = self._core.read(now)
-            self._take(found)
+            if self._take(found):
+                of_requests.append((self.scheduled.look(self._passed_inside, self._marks), self.scheduled))
+                self._passed_inside = 0.0
             moved = moved or found is not None and found.moved
-        if now - self._all.at >= (self._rarely() if ran else RARELY):
+        if now - self._all.at >= (self._in_time(self._all, self.requests, RARELY) if ran else RARELY):
             found = self._all.read(now)
             if found is not None and found.whole:
                 self.open = len(found.owed)
-                of_requests = self.requests.look(self._passed, found.owed)
+                outside = {name: mark for name, mark in found.owed.items() if name not in self._marks}
+                of_requests.append((self.requests.look(self._passed, outside), self.requests))
                 self._passed = 0.0
-        said = self.standing.look(passed, None if self.blind else self.owed, moved)
-        return said, "" if said == STALLED else of_requests, self._numbers(at)
+        return self.standing.look(passed, None if self.blind else self.owed, moved), of_requests, self._numbers(at)
 
     def _pause(self, stepped: bool, ranks: Sequence[Rank]) -> float:
         """Seconds from one reading of the schedulers to the next."""
         if not stepped and self.owed is not False:
             return self._core.pause(CLOSER, SOON)
         woken = not stepped and any(rank.ran for rank in ranks if rank.schedules)
-        return self._core.pause(WOKEN if woken else 1.0, SELDOM)
+        return self._core.pause(WOKEN, SELDOM) if woken else self._in_time(self._core, self.scheduled, SELDOM)
 
-    def _rarely(self) -> float:
-        """Seconds from one reading of all processes to the next: what it costs, but twice within the limit, and when a request
-        would have stood for as long as that."""
-        limit = self.requests.patience.limit
-        floor = self._all.pause(CLOSER, RARELY)
-        return min(self._all.pause(1.0, RARELY), max(floor, min(limit / 2, self.requests.left)))
+    @staticmethod
+    def _in_time(paced: _Paced, requests: Requests, most: float) -> float:
+        """Seconds from one reading to the next: what it costs, but twice within the limit, and when a request would have stood so
+        long."""
+        due = min(requests.patience.limit / 2, requests.left)
+        return min(paced.pause(1.0, most), max(paced.pause(CLOSER, most), due))
 
-    def _take(self, found: Reading | None) -> None:
-        """Takes in what the schedulers have."""
+    def _take(self, found: Reading | None) -> bool:
+        """Takes in what the schedulers have. Whether that was seen."""
         if found is None or not found.whole or found.running is None:
             self._failed += 1
-            return
+            return False
         self._failed, self.owed = 0, bool(found.owed)
         self.tokens += found.tokens
         self.preempted += found.preempted
@@ -146,6 +154,7 @@ class EngineWatch:
         self._counts = dict(found.counted)
         self.moved_requests = sum(self._marks.get(name, mark) != mark for name, mark in found.owed.items())
         self._marks = found.owed
+        return True
 
     def _numbers(self, at: float) -> EngineLook:
         found, last = EngineLook(self.name, list(self.labels)), self._core.last
@@ -154,7 +163,8 @@ class EngineWatch:
         found.limit, found.verdict = self.standing.patience.limit, self.verdict
         if last is not None:
             found.running, found.waiting = last.running, last.waiting
-            found.oldest = round(max(last.oldest[1] if last.oldest is not None else 0.0, self.requests.oldest), 3)
+            stood = last.oldest[1] if last.oldest is not None else 0.0
+            found.oldest = round(max(stood, self.requests.oldest, self.scheduled.oldest), 3)
             if last.blocks and last.free is not None:
                 found.kv_use = round(1.0 - last.free / last.blocks, 4)
         self.ring.row(

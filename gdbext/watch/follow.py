@@ -22,6 +22,7 @@ PART = 0.001  # of a CPU, that searches may take
 AFTERMATH = 30.0  # seconds after a death in which the others of the engine end because of it
 GRACE = 3.0  # seconds in which the rest of an engine ends too, where nothing is wrong
 SETTLE = 0.3  # seconds in which those that end because of a first death are waited for, to see the order
+TICK = 1e-6  # seconds between two ends that are seen at once
 KEPT_DEAD = 16  # histories of processes that have ended
 
 Resolve = Callable[[], Sequence[ProcessRef]]
@@ -56,6 +57,7 @@ class Followed:
         self._unmade = False  # an engine could not be made: the next search tries again
         self._unseen: collections.deque[tuple[str, str]] = collections.deque(maxlen=64)  # engine, why its requests are not seen
         self._left: collections.deque[tuple[str, str, int]] = collections.deque(maxlen=64)  # engine, label, pid of what has ended
+        self._ends = select.epoll()  # of processes: the kernel keeps their order
         self.take(found, True)
 
     @property
@@ -68,19 +70,21 @@ class Followed:
         return [rank.ref for rank in self.ranks.values()]
 
     def wait(self, seconds: float) -> None:
-        """Waits so long, or until shortly after a death: of several that one look sees it says which came first."""
-        end, ends = time.monotonic() + seconds, select.poll()
-        alive = {rank.life.file: rank for rank in self.ranks.values() if rank.life.file >= 0 and not rank.dying}
-        for file in alive:
-            ends.register(file, select.POLLIN)
-        while True:
-            ended, now = ends.poll(max(0.0, end - time.monotonic()) * 1000), time.monotonic()
-            if not ended:
-                return
-            end = min(end, now + SETTLE)
-            for file, _ in ended:
-                alive[file].dying = now
-                ends.unregister(file)
+        """Waits so long, or until shortly after a death."""
+        end = time.monotonic() + seconds
+        while self.note_ends(max(0.0, end - time.monotonic())):
+            end = min(end, time.monotonic() + SETTLE)
+
+    def note_ends(self, seconds: float = 0.0) -> bool:
+        """Sets `dying` of those that have ended since it was asked last, in their order, also where nobody looked meanwhile. It
+        waits so long for one. Whether there was one."""
+        ended, now = self._ends.poll(seconds), time.monotonic()
+        by_file = {rank.life.file: rank for rank in self.ranks.values() if ended}
+        for number, (file, _) in enumerate(ended):
+            rank = by_file.get(file)
+            if rank is not None:
+                rank.dying = rank.dying or now + number * TICK
+        return bool(ended)
 
     def search(self, now: float) -> None:
         """Asks anew which processes are meant, where that is due."""
@@ -120,6 +124,8 @@ class Followed:
                 known.role = one.rank.role if one.rank is not None else ""
                 continue
             self.ranks[pid], changed = Rank(one, self.shared, *self._how), True
+            if self.ranks[pid].life.file >= 0:
+                self._ends.register(self.ranks[pid].life.file, select.EPOLLIN | select.EPOLLONESHOT)
             before = next((p for e, label, p in reversed(self._left) if (e, label) == (engine_of(one), one.name)), None)
             self._tell(model.CAME, label=one.name, pid=pid, engine=engine_of(one), instead_of=before, at_first=first)
         if changed or self._unmade or {p for e in self.engines for p in pids_of(e)} - self.ranks.keys():
@@ -186,6 +192,7 @@ class Followed:
         """Ends it all."""
         for rank in self.ranks.values():
             rank.close()
+        self._ends.close()
 
 
 def engine_of(ref: ProcessRef) -> str:

@@ -32,8 +32,12 @@ class Verdict:
         return next((part for group, part in self.parts if group.intersection(pids)), self)
 
     def blaming(self, label: str, pid: int, sentence: str) -> Verdict:
-        """The same of one process alone, whose death was seen to be the first: others ended because of it."""
-        return replace(self, data={**self.data, "culprits": [{"label": label, "pid": pid, "tid": None}], "sentence": sentence})
+        """The same, in which one process alone has crashed, whose death was seen to be the first: others ended because of it."""
+        parts = [(group, part.blaming(label, pid, sentence) if pid in group else part) for group, part in self.parts]
+        if self.kind != "crashed" or parts and pid not in parts[0][0]:
+            return replace(self, parts=parts)
+        culprit = {"label": label, "pid": pid, "tid": None}
+        return replace(self, data={**self.data, "culprits": [culprit], "sentence": sentence}, parts=parts)
 
     @property
     def kind(self) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import collections
+import math
 import os
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
 from .. import log
@@ -77,7 +78,7 @@ class Watch:
         ] = {}  # of a process with which nothing is wrong: when it ended, if by a signal
         self._throttled: tuple[float, float | None, dict[str, float]] = (-THROTTLE, None, {})
         self.followed = Followed(found, resolve, self.tell, settings.after, settings.bytes, settings.counter)
-        self._last = time.monotonic()
+        self._last, self._busy = time.monotonic(), 0.0  # seconds that examinations took since then
         self._number = 0
 
     # ---- events --------------------------------------------------------------------------------------------------
@@ -111,7 +112,8 @@ class Watch:
     def take(self) -> Look:
         """One look at everything."""
         began, now, at = time.thread_time(), time.monotonic(), time.time()
-        passed, self._last = countable(now - self._last, self.settings.poll), now
+        passed = countable(now - self._last - self._busy, self.settings.poll) + self._busy
+        self._last, self._busy = now, 0.0
         self._number += 1
         followed = self.followed
         followed.search(now)
@@ -121,6 +123,7 @@ class Watch:
         seen = {rank.pid for e in followed.engines for rank in followed.of_engine(e)} - blind
         gone = []
         for rank in list(followed.ranks.values()):
+            followed.note_ends()
             one = rank.look(now, at, rank.pid not in seen)
             if one is None:
                 gone.append(rank)
@@ -130,12 +133,13 @@ class Watch:
                 why = rank.complaint(now)
                 if why:
                     self.tell(model.LOST, label=rank.label, pid=rank.pid, why=f"its stacks are not read: {why}")
+        followed.note_ends()
         self._deaths(gone, now, at)
         self._add_dead(found)
         alarms = [alarm for e in list(followed.engines) for alarm in self._engine(e, now, at, passed, found)]
         alarms += [alarm for rank in list(followed.ranks.values()) for alarm in self._alone(rank, passed, rank.pid not in seen)]
         self._finish(found, began)
-        leaving = any(0.0 < now - rank.dying < LEAVING for rank in followed.ranks.values() if rank.dying)
+        leaving = any(now - rank.dying < LEAVING for rank in followed.ranks.values() if rank.dying)
         if alarms and not leaving:  # else its death says more, and comes at once
             self._stalled(alarms)
         return found
@@ -152,18 +156,21 @@ class Watch:
             self.tell(model.LOST, label=engine.name, pid=None, why=f"its requests are not seen: {blind}")
         for one in look.ranks:
             one.lag = late.get(one.pid, one.lag)
-        for what, standing in ((said, engine.standing), (of_requests, engine.requests)):
+        both: list[tuple[str, Standing | Requests]] = [(said, engine.standing), *of_requests]
+        for what, standing in both:
             if what == RECOVERED:
                 self._recovered(standing, engine.name, engine.verdict)
                 engine.verdict = ""
+        lost = next((requests for what, requests in of_requests if what == STALLED), None)
         pause = engine.standing.pause
         if said == STALLED:
             why = f"{engine.inside} open requests of {engine.name} have not moved for {seconds(pause)}: it has made no step"
             yield Alarm(why, engine.standing, engine.labels, engine)
-        elif of_requests == STALLED:
-            some, pause = len(engine.requests.standing()), engine.requests.pause
-            why = f"{some} of {engine.open} open requests of {engine.name} have not moved for {seconds(pause)}"
-            yield Alarm(why, engine.requests, engine.labels, engine, sure=False)
+        elif lost is not None and not engine.standing.told:
+            why = (
+                f"{len(lost.standing())} of {engine.open} open requests of {engine.name} have not moved for {seconds(lost.pause)}"
+            )
+            yield Alarm(why, lost, engine.labels, engine, sure=False)
 
     def _alone(self, rank: Rank, passed: float, judged: bool) -> Iterator[Alarm]:
         """A process as such: one that is stopped, and the main thread of one whose work is not seen otherwise."""
@@ -258,10 +265,7 @@ class Watch:
 
     def _died(self, bad: Sequence[Dead], now: float) -> None:
         self._tell_of_deaths(bad, now)
-        first = next((one for one in bad if one.first), bad[0])
-        more = f", {len(bad) - 1} more with it" if len(bad) > 1 else ""
-        why = f"{first.rank.label} {first.end.words}{more}"
-        self._examine(why, [], [one.rank.ref for one in bad], first.rank if first.first else None)
+        self._examine(_deaths_in_words(bad), [], bad)
 
     def _tell_of_deaths(self, bad: Sequence[Dead], now: float) -> None:
         for one in bad:
@@ -295,8 +299,9 @@ class Watch:
     def _ended_meanwhile(self) -> list[Dead]:
         """Takes in what has ended while it was examined. -> those that were not told to"""
         bad = []
+        self.followed.note_ends()
         gone = [rank for rank in self.followed.ranks.values() if rank.over]
-        for rank in gone:
+        for rank in sorted(gone, key=lambda rank: rank.dying or math.inf):
             rank.end, rank.dying = rank.life.end(), rank.dying or time.monotonic()
             one = self.followed.ended(rank, time.time())
             if one.end.orderly:
@@ -321,42 +326,47 @@ class Watch:
 
     def _tried(self, look: Callable[[], Any]) -> Any:
         """What a look finds, None where it fails."""
+        began = time.monotonic()
         try:
             return look()
         except Exception as e:  # whatever it is: the watch goes on
             log.passed_over(e)
             self.tell(model.LOST, label="", pid=None, why=f"no verdict: {model.reason(e)}")
             return None
+        finally:
+            self._busy += time.monotonic() - began  # what stands before and after it has stood meanwhile
 
-    def _judged(
-        self, alarms: Sequence[Alarm], dead: Sequence[ProcessRef]
-    ) -> tuple[Verdict | None, Sequence[ProcessRef], list[Dead]]:
+    def _judged(self, alarms: Sequence[Alarm], dead: Sequence[Dead]) -> tuple[Verdict | None, Sequence[Dead], list[Dead]]:
         """-> (the verdict on all that the alarms and the dead have to do with; the dead, with those of them that ended meanwhile;
-        what else ended meanwhile)"""
-        names = {*(alarm.name for alarm in alarms), *map(engine_of, dead)}
-        refs = [*self._concerned(names), *dead]
+        what else ended meanwhile). Of the dead the first alone is blamed, where one was seen to be that."""
+        names = {*(alarm.name for alarm in alarms), *(one.engine for one in dead)}
+        refs = [*self._concerned(names), *(one.rank.ref for one in dead)]
         found: Verdict | None = self._tried(lambda: self.hands.judge(refs, _lasted(alarms)))
         ended = self._ended_meanwhile()
-        lost = [one.rank.ref for one in ended if one.rank.ref in refs]
+        lost = [one for one in ended if one.rank.ref in refs]
         dead = [*dead, *lost]
         if lost and (found is None or found.kind == "unknown"):
-            found = self._tried(lambda: self.hands.judge([*self._concerned(names), *dead], GONE_FOR_GOOD))
-        return found, dead, [one for one in ended if one.rank.ref not in refs]
+            refs = [*self._concerned(names), *(one.rank.ref for one in dead)]
+            found = self._tried(lambda: self.hands.judge(refs, GONE_FOR_GOOD))
+        first = next((one for one in dead if one.first), None)
+        if found is not None and first is not None:
+            found = found.blaming(first.rank.label, first.rank.pid, _deaths_in_words(dead))
+        return found, dead, [one for one in ended if one not in lost]
 
     def _forget_told(self) -> None:
         """What was told of what is followed no longer."""
         there: set[Any] = {one for rank in self.followed.ranks.values() for one in (rank.standing, rank.stopped)}
-        there |= {one for engine in self.followed.engines for one in (engine.standing, engine.requests)}
+        there |= {one for engine in self.followed.engines for one in (engine.standing, engine.requests, engine.scheduled)}
         self._told = {standing: told for standing, told in self._told.items() if standing in there}
 
-    def _examine(self, why: str, alarms: Sequence[Alarm], dead: Sequence[ProcessRef] = (), first: Rank | None = None) -> None:
-        """llm-hang, and a box where that finds something that was not told already. `first`: what died first."""
+    def _examine(self, why: str, alarms: Sequence[Alarm], dead: Sequence[Dead] = ()) -> None:
+        """llm-hang, and a box where that finds something that was not told already."""
         began = time.monotonic()
         self._forget_told()
         found, dead, elsewhere = self._judged(alarms, dead)
         if found is not None:
             self.looked.append({"why": why, "verdict": found.kind})
-        told, new, ended = [], False, set(map(engine_of, dead))
+        told, new, ended = [], False, {one.engine for one in dead}
         for alarm in alarms:
             pids = pids_of(alarm.engine) if alarm.engine is not None else set(alarm.pids)
             part = found.of(pids) if found is not None else None  # what is wrong with another engine is not wrong with this one
@@ -368,16 +378,13 @@ class Watch:
         for alarm, part in told:
             new = self._tell_of_part(alarm, part, began) or new
         if dead and found is not None:
-            part = found.of({one.pid or 0 for one in dead})
+            part = found.of({one.rank.pid for one in dead})
             if not any(part is one for _, one in told):
-                if first is not None and part.kind == "crashed":
-                    part = part.blaming(first.label, first.pid, why)
-                    found = replace(found, data={**found.data, "sentence": why})
-                self._verdict(part, engine_of(dead[0]), round(time.monotonic() - began, 3))
+                self._verdict(part, dead[0].engine, round(time.monotonic() - began, 3))
         if new or dead:
             self.box(why, found)
         for one in elsewhere[:1]:  # of an engine that was not looked at
-            self._examine(f"{one.rank.label} {one.end.words}", [], [one.rank.ref], one.rank if one.first else None)
+            self._examine(_deaths_in_words([one]), [], [one])
 
     def _concerned(self, engines: Iterable[str]) -> list[ProcessRef]:
         """The processes that something wrong with these engines may have to do with: all, but the other engines where each of
@@ -496,6 +503,13 @@ class Alarm:
     def limit(self) -> float:
         """Of what stands, in seconds."""
         return float(self.standing.patience.limit)
+
+
+def _deaths_in_words(dead: Sequence[Dead]) -> str:
+    """What has died first, and how many more."""
+    first = next((one for one in dead if one.first), dead[0])
+    more = f", {len(dead) - 1} more with it" if len(dead) > 1 else ""
+    return f"{first.rank.label} {first.end.words}{more}"
 
 
 def _lasted(alarms: Sequence[Alarm]) -> float:

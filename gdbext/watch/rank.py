@@ -123,7 +123,7 @@ class Rank:
         None where it has ended: `end` says how."""
         self.state = state_of(self.pid) if start_of(self.pid) == self._started else ""
         if not self.dying and (self.state in GONE or self._exits()):
-            self.dying = now
+            self.dying = time.monotonic()
         if self.state in GONE:
             self.end = self.life.end()
             self.beside.read_log(now, at, self.ring)

@@ -14,6 +14,7 @@ from gdbext.commands import llm_watch
 from gdbext.engines.group import Engine
 from gdbext.engines.processes import ProcessRef
 from gdbext.errors import GdbextError, NotFoundError
+from gdbext.requests.meter import Reading
 from gdbext.watch import box, ends, engine, follow, found, loop, model, rank
 from gdbext.watch.model import EngineLook, Look
 
@@ -66,11 +67,49 @@ def test_of_two_deaths_that_one_look_sees_the_first_is_known():
             one.kill()
             other.kill()
             pytest.skip("no descriptors of processes here")
-        other.kill()
-        followed.wait(30.0)
-        one.kill()
+        for dead in (other, one):  # and nobody looks meanwhile
+            dead.kill()
+            os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
         followed.wait(30.0)
         assert 0.0 < followed.ranks[other.pid].dying < followed.ranks[one.pid].dying
+
+
+def test_of_those_that_end_during_an_examination_the_first_is_blamed():
+    with subprocess.Popen(["sleep", "1000"]) as one, subprocess.Popen(["sleep", "1000"]) as other:
+        refs = [ProcessRef(one.pid, "TP0"), ProcessRef(other.pid, "TP1")]
+        of = Hands(refs)
+        if of.watch.followed.ranks[one.pid].life.file < 0:
+            one.kill()
+            other.kill()
+            pytest.skip("no descriptors of processes here")
+        stands = alarm("")
+
+        def said():
+            for dead in (other, one):
+                dead.kill()
+                os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
+            return verdict("crashed", "two have died", [{"pid": one.pid}, {"pid": other.pid}])
+
+        of.said = said
+        of.watch._examine(stands.why, [stands])
+        (told,) = of.told(model.VERDICT)
+        assert [c["pid"] for c in told["culprits"]] == [other.pid] and told["sentence"].startswith("TP1 was ended by SIGKILL")
+        assert [one["pid"] for one in of.told(model.DIED)] == [other.pid, one.pid]
+
+
+def test_the_time_of_an_examination_counts_and_that_of_a_stopped_watch_does_not(monkeypatch):
+    of, passed, clock = Hands([]), [], [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(loop, "countable", lambda seconds, poll: passed.append(seconds) or min(seconds, 3.0))
+    of.watch._last = clock[0]
+    of.said = lambda: clock.__setitem__(0, clock[0] + 20.0) or verdict("stopped")
+    clock[0] += 1.0
+    of.watch._examine("it stands", [alarm("")])
+    clock[0] += 1.0
+    of.watch.take()
+    clock[0] += 50.0
+    of.watch.take()
+    assert passed == [2.0, 50.0] and of.watch._busy == 0.0
 
 
 def test_what_was_killed_between_two_looks_has_died_and_is_shown(child):
@@ -245,6 +284,21 @@ def test_a_reading_that_nobody_foresaw_is_told_once():
     assert [text for text in said if text] == ["MemoryError"]
 
 
+def test_a_request_that_stands_while_empty_steps_are_made_is_seen_in_time():
+    one, now = engine.EngineWatch(Engine([], failing(OSError())), 60.0, 1 << 16), [0.0]
+    marks = lambda: {"stands": 0, "served": now[0]}  # noqa: E731
+    reading = lambda owed: Reading("vllm", [], running=len(owed), moved=True, owed=owed)  # noqa: E731
+    one._core.meter, one._all.meter = (SimpleNamespace(read=lambda: reading(marks())) for _ in range(2))
+    ranks, alarms = [SimpleNamespace(stepped=True, ran=True, schedules=True, pid=1, steps=None)], []
+    for _ in range(90):
+        now[0] += 1.0
+        one._core.cost, one._all.cost = 0.008, 0.03  # 10 s at the usual pace, 75 s at that of all processes
+        said, of_requests, _ = one.look(now[0], now[0], 1.0, ranks)
+        alarms += [(now[0], who is one.scheduled, who.standing()) for what, who in of_requests if what == "stalled"]
+        assert said == ""
+    assert 60.0 <= alarms[0][0] <= 62.0 and alarms[0][1:] == (True, ["stands"])
+
+
 def test_ranks_of_one_replica_are_compared_and_no_others(monkeypatch):
     one = engine.EngineWatch(Engine([], failing(OSError())), 10.0, 1 << 16)
     one._replicas = [{1, 2}, {3, 4}]
@@ -257,7 +311,7 @@ def test_the_same_stall_is_written_once_whatever_its_numbers(said):
     of, numbers = Hands([]), iter(range(100))
     of.said = (lambda: said(next(numbers))) if said else failing(IndexError(SECRET))
     stands = alarm()
-    of.watch.followed.engines = [SimpleNamespace(standing=stands.standing, requests=None)]
+    of.watch.followed.engines = [SimpleNamespace(standing=stands.standing, requests=None, scheduled=None)]
     for n in range(5):
         stands.why = f"12 open requests of vllm have not moved for {n}.31 s"
         of.watch._examine(stands.why, [stands])
@@ -276,7 +330,7 @@ def test_an_engine_hangs_also_when_one_process_was_told_first():
         SimpleNamespace(verdict="", name="vllm", engine=SimpleNamespace(ranks=[])),
     )
     lone, whole = alarm("TP1"), alarm(of=hung)
-    hung.standing, hung.requests = whole.standing, lone.standing
+    hung.standing, hung.requests, hung.scheduled = whole.standing, lone.standing, None
     of.watch.followed.engines = [hung]
     of.watch._examine(lone.why, [lone])
     assert hung.verdict == ""
@@ -298,7 +352,7 @@ def test_what_is_wrong_with_another_engine_is_not_told_of_this_one():
     for name, pid in (("a", 1), ("b", 2)):
         own = engine.Standing(30.0), engine.Standing(30.0)
         ranks = SimpleNamespace(ranks=[SimpleNamespace(pid=pid)])
-        engines.append(SimpleNamespace(verdict="", name=name, engine=ranks, standing=own[0], requests=own[1]))
+        engines.append(SimpleNamespace(verdict="", name=name, engine=ranks, standing=own[0], requests=own[1], scheduled=None))
     first, second = (loop.Alarm("", one.standing, [one.name], one) for one in engines)
     of.watch.followed.engines = engines
     of.said = lambda: parted(("stopped", [1], [1]), ("busy", [2], []))
@@ -314,14 +368,14 @@ def test_a_death_in_another_engine_meanwhile_is_examined_by_itself(monkeypatch):
     """What was found of the engine that was looked at is not told of the one in which a process died."""
     of, asked = Hands([]), []
     refs = [ProcessRef(1, "a"), ProcessRef(2, "b")]
-    dead = [SimpleNamespace(rank=SimpleNamespace(ref=refs[1], label="b", pid=2), end=ends.End(True, "SIGKILL"), first=True)]
+    dead = [follow.Dead(SimpleNamespace(ref=refs[1], label="b", pid=2), ends.End(True, "SIGKILL"), 0.0, True, "b")]
     monkeypatch.setattr(of.watch, "_ended_meanwhile", lambda: [dead.pop()] if dead else [])
     monkeypatch.setattr(of.watch, "_concerned", lambda names: refs[:1] if "vllm" in names else refs[1:])
     of.watch.hands.judge = lambda found, lasted: (
         asked.append(found) or parted(("stopped", [1], [1]) if len(asked) == 1 else ("crashed", [2], [2]))
     )
     hung = SimpleNamespace(verdict="", name="vllm", engine=SimpleNamespace(ranks=[SimpleNamespace(pid=1)]))
-    hung.standing, hung.requests = engine.Standing(30.0), None
+    hung.standing, hung.requests, hung.scheduled = engine.Standing(30.0), None, None
     of.watch._examine("it stands", [loop.Alarm("", hung.standing, ["vllm"], hung)])
     said = [(one["verdict"], [c["pid"] for c in one["culprits"]]) for one in of.told(model.VERDICT)]
     assert said == [("stopped", [1]), ("crashed", [2])] and of.boxes == ["it stands", "b was ended by SIGKILL"]
