@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
@@ -64,7 +65,7 @@ class Verdict:
     def of_machines(cls, answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> Verdict:
         """Of the facts of several machines, `(node, answer of llm-hang --facts)` each."""
         found, machines, data, partial = facts_judged(answers, failed)
-        data["pauses"] = [one for _, answer in answers for one in (answer.get("facts") or {}).get("pauses", ())]
+        data["pauses"] = [one for _, answer in answers for one in _pauses(answer.get("facts"))]
         data["hosts"] = len(machines)
         return cls(data, partial, lambda style: closing(data, {}, style))
 
@@ -107,26 +108,51 @@ def of_bundles(found: Sequence[ProcessRef]) -> Verdict | None:
         if not paths.is_bundle(file):
             return None
         named.setdefault(file, set()).add(one.core)
-    opened = [bundles.open_bundle(file) for file in named]
+    opened, failed = _opened(list(named))
     if not opened or any(named[b.path] - {b.path} not in (set(), set(map(b.path_of, b.with_memory()))) for b in opened):
         return None
-    if len(opened) > 1 and any(bundles.FACTS in one.names for one in opened):
-        return _together(opened)
+    if len(named) > 1 and any(bundles.FACTS in one.names for one in opened):
+        return _together(opened, failed)
     if len(opened) > 1 and all(one.with_memory() for one in opened):
         return None
     told = [_told(one) for one in opened]
     first = next((one for one in told if one.kind not in QUIET), told[0])
     alone = [f"{len(told)} files, each judged by itself when it was made: they do not all hold what one verdict needs"]
-    first.partial = [*first.partial, *(alone if len(told) > 1 else [])]
+    first.partial = [*first.partial, *(one["reason"] for one in failed), *(alone if len(told) > 1 else [])]
     return first
 
 
-def _together(opened: Sequence[bundles.Bundle]) -> Verdict:
-    """One verdict on what several bundles and boxes hold, as on their machines. One that holds only what a watch had in memory is
-    named in `failed`."""
+def _opened(files: Sequence[str]) -> tuple[list[bundles.Bundle], list[dict[str, Any]]]:
+    """-> (the bundles and boxes, the `failed` of those that cannot be opened); `GdbextError` where none can."""
+    opened, failed, first = [], [], None
+    for file in files:
+        try:
+            opened.append(bundles.open_bundle(file))
+        except GdbextError as e:
+            first = first or e
+            failed.append({"label": os.path.basename(file), "pid": None, "reason": str(e)})
+    if first is not None and not opened:
+        raise first
+    return opened, failed
+
+
+def _pauses(facts: Any) -> list[dict[str, Any]]:
+    """The pauses in one machine's facts; what is none is left out."""
+    told = facts.get("pauses") if isinstance(facts, dict) else None
+    kinds: dict[str, Any] = {"pid": int, "seconds": (int, float), "woken": int}
+    rows = [
+        {key: one[key] for key, kind in kinds.items() if isinstance(one.get(key), kind)}
+        for one in (told if isinstance(told, list) else ())
+        if isinstance(one, dict)
+    ]
+    return [one for one in rows if "pid" in one and "seconds" in one]
+
+
+def _together(opened: Sequence[bundles.Bundle], failed: list[dict[str, Any]]) -> Verdict:
+    """One verdict on what several bundles and boxes hold, as on their machines. `failed`: those that could not be opened; one
+    that holds only what a watch had in memory joins them."""
     hosts = [str(one.manifest.get("node") or one.path) for one in opened]
     names = [host if hosts.count(host) == 1 else one.path for host, one in zip(hosts, opened)]
-    failed: list[dict[str, Any]] = []
     answers = []
     for name, one in zip(names, opened):
         if bundles.FACTS in one.names:
@@ -144,7 +170,9 @@ def _together(opened: Sequence[bundles.Bundle]) -> Verdict:
     spread = max(moments, default=0.0) - min(moments, default=0.0)
     if spread >= TOGETHER:
         found.partial.append(f"the files were made {spread:.0f} s apart: what one shows may have changed before the next")
-    found.end_with(_seen(min(moments, default=0.0), f"the {len(opened)} files were"))
+    found.end_with(
+        _seen(min(moments, default=0.0), f"the {len(opened)} files were" if opened[1:] else f"the {opened[0].kind} was")
+    )
     return found
 
 

@@ -59,11 +59,15 @@ class Inside(NamedTuple):
 
 # ---- writing -----------------------------------------------------------------------------------------------------------
 class TooBig(Exception):
-    """The archive would have more bytes than it may. `biggest`: the open file that takes most of them, `packed`."""
+    """The archive would have more bytes than it may. `without`: {name: bytes} of the open files that it has no room for, the
+    biggest first; all of them where that is not enough."""
 
-    def __init__(self, biggest: str, packed: int) -> None:
-        super().__init__(biggest)
-        self.biggest, self.packed = biggest, packed
+    def __init__(self, packed: Mapping[str, int], over: int) -> None:
+        super().__init__(f"{over} bytes too many")
+        self.without: dict[str, int] = {}
+        for name in sorted(packed, key=lambda name: -packed[name]):
+            if sum(self.without.values()) < over:
+                self.without[name] = packed[name]
 
 
 def write(
@@ -92,10 +96,9 @@ def write(
                         out.write(piece)
             packed = {one.filename: one.compress_size for one in archive.infolist()}
         size = draft.file.tell()
-        big = [name for name, content in members.items() if not isinstance(content, bytes)]
+        big = {name: packed[name] for name, content in members.items() if not isinstance(content, bytes)}
         if size > most and big:
-            biggest = max(big, key=lambda name: packed[name])
-            raise TooBig(biggest, packed[biggest])
+            raise TooBig(big, size - most)
         draft.keep()
     return size
 

@@ -162,7 +162,8 @@ class _Told:
                 }
                 return format.write(path, manifest, members, "-o", force, most)
             except format.TooBig as e:
-                self.dropped[e.biggest] = f"{size(e.packed)}: the bundle would have more than {size(most)}"
+                for name, packed in e.without.items():
+                    self.dropped[name] = f"{size(packed)}: the bundle would have more than {size(most)}"
 
     def _members(self) -> dict[str, Any]:
         snaps = [(shot, _member(shot)) for shot in self.shots]

@@ -253,28 +253,44 @@ class _Judge:
         return said
 
     @staticmethod
-    def _fill(said: Verdict, seen: examining.Examination) -> None:
-        """What a box has of an examination."""
+    def _fill(said: Verdict, seen: examining.Examination) -> list[str]:
+        """What a box has of an examination. -> why a part of it is missing: none costs the others, or the box"""
+        missing: list[str] = []
+
+        def made(what: str, make: Callable[[], Any]) -> Any:
+            try:
+                return make()
+            except Exception as e:
+                log.passed_over(e)
+                missing.append(f"no {what}: {model.reason(e)}")
+                return None
+
+        def facts() -> bytes:
+            found = exchange.facts_data(seen.seen, seen.sides, os.uname().nodename, __version__)
+            return json.dumps({**found, "pauses": said.data["pauses"]}).encode()
+
+        def requests() -> bytes:
+            found = {"requests": [request_data(None, one) for one in seen.requests or ()]}
+            return Answer(found, "").json("llm-requests").encode()
+
         views = [s.view for s in seen.seen if s.view is not None]
-        try:
-            said.page = report.page(said.data, seen.seen, views)
-        except Exception as e:  # the verdict is worth more than its page
-            log.passed_over(e)
-            said.text = [*said.text, f"no report: {model.reason(e)}"]
-        facts = exchange.facts_data(seen.seen, seen.sides, os.uname().nodename, __version__)
-        facts["pauses"] = said.data["pauses"]
-        requests = {"requests": [request_data(None, one) for one in seen.requests or ()]}
-        said.members = {
-            bundles.VERDICT: Answer(said.data, "").json("llm-hang").encode(),
-            bundles.FACTS: json.dumps(facts).encode(),
-            bundles.REQUESTS: Answer(requests, "").json("llm-requests").encode(),
-            bundles.MEMORY: bundled_memory.written([(s.pid, s.name) for s in seen.seen if s.pid and s.view is not None]),
+        read = [(s.pid, s.name) for s in seen.seen if s.pid and s.view is not None]
+        said.page = made("report", lambda: report.page(said.data, seen.seen, views)) or ""
+        members = {
+            bundles.VERDICT: made("verdict", lambda: Answer(said.data, "").json("llm-hang").encode()),
+            bundles.FACTS: made("facts", facts),
+            bundles.REQUESTS: made("requests", requests),
+            bundles.MEMORY: made("sizes of memory", lambda: bundled_memory.written(read)),
         }
+        said.members = {name: content for name, content in members.items() if content is not None}
         for shot in (s.snapshot for s in seen.seen if s.snapshot is not None):
             name = "memory/" + snapshots.file_name(shot).lstrip(".")
             if isinstance(shot.target, CoreFileTarget):
                 said.memory[name] = shot.target.file.data
             said.processes.append(_entry(shot, name if name in said.memory else None))
+        if missing:
+            said.text = [*said.text, *missing]
+        return missing
 
     def glance(self, found: Sequence[ProcessRef]) -> str:
         """The verdict of a look that stops nothing, where that is harmless; else ""."""

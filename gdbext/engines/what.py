@@ -68,10 +68,16 @@ def resolve(what: str, ranks: Sequence[Rank]) -> list[ProcessRef]:
 
 
 def _inside(file: str, word: str) -> list[ProcessRef]:
-    """The processes in a bundle that a word names, all with ''; the bundle itself, for its verdict, where it has no memory."""
+    """The processes in a bundle that a word names, all with ''; the bundle itself, for its verdict, where it has no memory, and
+    where it is damaged: beside others it costs its own part of the answer."""
     from ..bundle.format import open_bundle  # only here: archives load much
 
-    bundle = open_bundle(file)
+    try:
+        bundle = open_bundle(file)
+    except GdbextError:
+        if word:
+            raise
+        return [ProcessRef(label=os.path.basename(file), core=file)]
     found = [ProcessRef(label=one.own_label, core=bundle.path_of(one)) for one in bundle.named(word) if one.file]
     return found or [ProcessRef(core=file)]
 

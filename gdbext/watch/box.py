@@ -41,7 +41,7 @@ class Boxes:
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self._times: collections.deque[float] = collections.deque(maxlen=BURST)
+        self._times: dict[bool, collections.deque[float]] = {asked: collections.deque([], BURST) for asked in (False, True)}
         self._written: list[str] = []  # names without their endings
         self._before: list[str] | None = None  # the same of watches before this one, once the folder was listed
         self.last: dict[str, Any] = {}
@@ -51,18 +51,19 @@ class Boxes:
         """The path of the last box, "" before the first."""
         return self._written[-1] + bundles.SUFFIX if self._written else ""
 
-    def refusal(self) -> str:
-        """Why no box may be written now; "" where one may."""
-        recent = [at for at in self._times if self.clock() - at < SPAN]
+    def refusal(self, asked: bool = False) -> str:
+        """Why no box may be written now; "" where one may. Boxes that others have `asked` for are counted for themselves."""
+        recent = [at for at in self._times[asked] if self.clock() - at < SPAN]
         return f"{len(recent)} boxes were written in the last {SPAN / 60:.0f} minutes" if len(recent) >= BURST else ""
 
-    def keep_one(self, why: str, verdict: Verdict | None, watch: Watch) -> dict[str, Any] | None:
+    def keep_one(self, why: str, verdict: Verdict | None, watch: Watch, asked: bool = False) -> dict[str, Any] | None:
         """Writes a box. -> the fields of its answer; None where none may be written now."""
-        refused = self.refusal()
+        refused = self.refusal(asked)
         if refused:
             watch.tell(model.NO_BOX, why=refused)
             return None
         self.last = self._write(why, verdict, watch)
+        self._times[asked].append(self.clock())
         self._forget()
         return self.last
 
@@ -72,28 +73,35 @@ class Boxes:
         return self._write(why, None, watch)
 
     def _write(self, why: str, verdict: Verdict | None, watch: Watch) -> dict[str, Any]:
-        if verdict is not None and verdict.fill is not None:
-            fill, verdict.fill = verdict.fill, None
-            fill(verdict)
+        try:
+            lacks = verdict.complete() if verdict is not None else []
+        except Exception as e:  # what was read of damaged memory costs no box
+            log.passed_over(e)
+            lacks = [f"a part of what was examined: {model.reason(e)}"]
         base = self._free()
         path, kept = base + bundles.SUFFIX, dict(verdict.memory) if verdict is not None else {}
         dropped: dict[str, str] = {}
         while True:
             manifest, members = contents(why, verdict, watch, set(kept), dropped)
+            manifest["left_out"] += lacks
             try:
                 length = bundles.write(path, manifest, {**members, **kept}, "-o", False, self.most)
                 break
             except bundles.TooBig as e:
-                dropped[e.biggest] = f"{size(e.packed)}: the box would have more than {size(self.most)}"
-                del kept[e.biggest]
+                for name, packed in e.without.items():
+                    dropped[name] = f"{size(packed)}: the box would have more than {size(self.most)}"
+                    del kept[name]
             except (GdbextError, OSError) as e:  # a disk that is almost full may have room for what is small
+                if os.path.lexists(path):  # another watch of the same second has taken the name
+                    base = self._free()
+                    path = base + bundles.SUFFIX
+                    continue
                 if not kept:
                     raise
                 dropped.update(dict.fromkeys(kept, str(e)))
                 kept.clear()
-        self._times.append(self.clock())
         self._written.append(base)
-        report, partial = path, [f"the memory of {name}: {word}" for name, word in dropped.items()]
+        report, partial = path, [*lacks, *(f"the memory of {name}: {word}" for name, word in dropped.items())]
         try:
             report = _report(base + ".html", verdict.page) if verdict is not None and verdict.page else path
         except (GdbextError, OSError) as e:  # the box has it too

@@ -30,13 +30,15 @@ Tell = Callable[..., None]  # (kind, data as keywords)
 
 
 class Dead(NamedTuple):
-    """A process that has ended: `at`, seconds since the epoch; `first`: it was seen to be the first of its engine."""
+    """A process that has ended: `at`, seconds since the epoch; `first`: it was seen to be the first of its engine; `seen`: when
+    that was seen, by the monotonic clock."""
 
     rank: Rank
     end: End
     at: float
     first: bool
     engine: str
+    seen: float = 0.0
 
 
 class Followed:
@@ -161,10 +163,11 @@ class Followed:
     def ended(self, rank: Rank, at: float) -> Dead:
         """A process that has ended is followed no longer; its history is kept a while."""
         engine = engine_of(rank.ref)
-        others = [one.rank for one in self.dead if one.engine == engine and at - one.at < AFTERMATH]
+        now = time.monotonic()  # no clock that can be set
+        others = [one.rank for one in self.dead if one.engine == engine and now - one.seen < AFTERMATH]
         others += [one for one in self.ranks.values() if engine_of(one.ref) == engine and one.dying and one is not rank]
         first = not engine or all(one.dying > rank.dying for one in others)
-        found = Dead(rank, rank.end or End(), at, first, engine)
+        found = Dead(rank, rank.end or End(), at, first, engine, now)
         self.dead.append(found)
         self.ranks.pop(rank.pid, None)
         self._left.append((engine, rank.label, rank.pid))

@@ -14,7 +14,7 @@ class Verdict:
     """What an examination found: `data` as of llm-hang, `page` and `text` for people; `quiet`: nothing is wrong. For a box:
     `members` of it by name, `memory`: those that are open files, `processes`: their entries in its manifest.
     `ids`: of requests, which no event names; `parts`: the verdicts on groups of processes, the gravest first. `fill`: makes what
-    only a box needs, once one is written."""
+    only a box needs, once one is written. -> why a part of it is missing"""
 
     data: dict[str, Any]
     page: str = ""
@@ -25,7 +25,12 @@ class Verdict:
     processes: list[dict[str, Any]] = field(default_factory=list)
     ids: Sequence[str] = ()
     parts: Sequence[tuple[frozenset[int], Verdict]] = ()
-    fill: Callable[[Verdict], None] | None = None
+    fill: Callable[[Verdict], list[str]] | None = None
+
+    def complete(self) -> list[str]:
+        """Makes what only a box needs. -> why a part of it is missing"""
+        fill, self.fill = self.fill, None
+        return fill(self) if fill is not None else []
 
     def of(self, pids: Collection[int]) -> Verdict:
         """The gravest part that is about any of these processes; the whole where none is."""

@@ -77,6 +77,10 @@ def test_bundles_of_four_machines_say_what_the_machines_said(four, kind, at, odd
     assert jobs.judged(situation, live, places)[0][2] == "right"
     said = asked("llm-hang", *files)
     assert core_of(said) == core_of(live) and len(said["nodes"]) == len(files)
+    with open(files[0], "rb") as whole, open(tmp_path / "torn.gdbext", "wb") as torn:
+        torn.write(whole.read()[:-2000])
+    with_torn = asked("llm-hang", *files, f"{tmp_path}/torn.gdbext")
+    assert core_of(with_torn) == core_of(said) and "torn.gdbext" in {one["label"] for one in with_torn["failed"]}
     page = asked("llm-report", "-o", f"{tmp_path}/r.html", *files)
     assert (page["verdict"], page["sentence"]) == (said["verdict"], said["sentence"])
     assert all(step.startswith(f"pybt -all -on {tmp_path}/n") for step in said["next"])

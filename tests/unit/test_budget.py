@@ -140,6 +140,7 @@ GROWN = [
     ("answers", 110, "where the memory of a rank is, which left commands: a bundle keeps it too"),
     ("api", 105, "several bundles are judged as their machines; where memory was when a bundle was made"),
     ("watch", 175, "watches of several machines ask one another for boxes of one moment, and one verdict is written"),
+    ("api", 45, "a damaged file beside others costs its own part of the verdict"),
     ("timeline", 120, "recordings of what fails, and with the names of tasks; the functions of llm-top"),
     ("timeline", 190, "two moments of the same processes compared: threads, memory, objects, requests"),
     ("answers", 320, "llm-diff; source that only the process has; llm-top of programs; locks by place"),

@@ -1,5 +1,6 @@
 """Bundles and boxes: what is written is read; a file that somebody has built to harm is one line, at every door."""
 
+import contextlib
 import gc
 import json
 import os
@@ -67,14 +68,24 @@ def test_what_is_written_is_read_and_zeros_take_no_memory(tmp_path):
     bundle.close()
 
 
-def test_a_file_that_would_be_too_big_names_what_to_leave_out(tmp_path):
-    noise = random.Random(1)
-    big, small = tmp_path / "big", tmp_path / "small"
-    big.write_bytes(bytes(noise.getrandbits(8) for _ in range(50_000)))
-    small.write_bytes(b"1")
-    with open(big, "rb") as one, open(small, "rb") as two, pytest.raises(format.TooBig) as e:
-        format.write(str(tmp_path / "x"), MANIFEST, {"a": two, "b": one}, most=10_000)
-    assert e.value.biggest == "b" and sorted(os.listdir(tmp_path)) == ["big", "small"]
+@pytest.mark.parametrize("seed", range(4))
+def test_a_file_that_would_be_too_big_names_what_to_leave_out(tmp_path, seed):
+    """The biggest first, no more than must be, and all at once: each try packs everything anew."""
+    noise = random.Random(seed)
+    sizes = {name: noise.randrange(1, 60_000) for name in "abcdef"}
+    for name, length in sizes.items():
+        (tmp_path / name).write_bytes(noise.randbytes(length))
+    most = noise.randrange(10_000, sum(sizes.values()))
+    with contextlib.ExitStack() as stack:
+        files = {name: stack.enter_context(open(tmp_path / name, "rb")) for name in sizes}
+        with pytest.raises(format.TooBig) as e:
+            format.write(str(tmp_path / "x"), MANIFEST, files, most=most)
+        gone = list(e.value.without)
+        assert gone == sorted(sizes, key=lambda name: -sizes[name])[: len(gone)] and sorted(os.listdir(tmp_path)) == [*sizes]
+        assert format.write(str(tmp_path / "x"), MANIFEST, {n: f for n, f in files.items() if n not in gone}, most=most) <= most
+        one_more = {n: f for n, f in files.items() if n not in gone[:-1]}
+        with pytest.raises(format.TooBig):
+            format.write(str(tmp_path / "y"), MANIFEST, one_more, most=most)
 
 
 WRONG = {

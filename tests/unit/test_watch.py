@@ -11,7 +11,7 @@ import pytest
 from gdbext.bundle import format
 from gdbext.commands import llm_watch
 from gdbext.engines.processes import ProcessRef
-from gdbext.errors import NotFoundError
+from gdbext.errors import GdbextError, NotFoundError
 from gdbext.watch import box, ends, found, model
 from gdbext.watch import ring as ring_of_threads
 from gdbext.watch.progress import RECOVERED, STALLED, Requests, Standing, countable
@@ -185,6 +185,15 @@ def test_what_does_not_change_takes_no_room():
 
 
 # ---- the box ---------------------------------------------------------------------------------------------------------------
+def failing(error):
+    """A function that raises it."""
+
+    def fails(*_):
+        raise error
+
+    return fails
+
+
 class Made:
     """What a box needs of a watch."""
 
@@ -240,6 +249,64 @@ def test_boxes_are_bounded_in_number_and_rate(tmp_path):
             (tmp_path / f"{stamp}.gdbext").symlink_to(tmp_path / "x")
     assert boxes.keep_one("later", None, watch) and format.Bundle(boxes.newest)
     assert (tmp_path / "x").read_text() == "another's"
+
+
+def test_boxes_that_others_ask_for_are_counted_apart(tmp_path):
+    now, watch = [0.0], Made()
+    boxes = box.Boxes(str(tmp_path), clock=lambda: now[0])
+    for _ in range(box.BURST):
+        assert boxes.keep_one("asked", None, watch, True)
+    assert boxes.refusal(asked=True) and not boxes.keep_one("asked", None, watch, True)
+    assert not boxes.refusal() and boxes.keep_one("crashed", None, watch)
+
+
+def test_a_name_that_another_watch_takes_costs_no_snapshot(tmp_path, monkeypatch):
+    write, taken = format.write, []
+
+    def slow(path, *more):
+        if not taken:
+            taken.append(path)
+            write(path, *more)
+        return write(path, *more)
+
+    monkeypatch.setattr(box.bundles, "write", slow)
+    said = found.Verdict({"sentence": "it died", "pauses": [], "failed": [], "verdict": "crashed", "culprits": []})
+    with open(tmp_path / "core", "wb+") as memory:
+        memory.write(b"7" * 5000)
+        memory.flush()
+        said.memory["memory/7.core"] = memory
+        said.processes.append({"pid": 7, "file": "memory/7.core", "bytes": 5000})
+        made = box.Boxes(str(tmp_path / "a")).keep_one("why", said, Made())
+    assert made["box"] != taken[0] and len(made["snapshots"]) == 1 and not made["partial"]
+
+
+@pytest.mark.parametrize("error", [ValueError("torn"), RecursionError(), KeyError("x"), GdbextError("y")])
+def test_a_part_that_cannot_be_made_costs_itself_alone(tmp_path, monkeypatch, error):
+    """Each part in turn, and all at once."""
+    parts = {
+        "report": (llm_watch.report, "page"),
+        "facts": (llm_watch.exchange, "facts_data"),
+        "requests": (llm_watch, "request_data"),
+        "sizes of memory": (llm_watch.bundled_memory, "written"),
+    }
+    given = {
+        "page": lambda *_: "<html></html>",
+        "facts_data": lambda *_: {},
+        "request_data": lambda *_: {},
+        "written": lambda _: b"{}",
+    }
+    seen = SimpleNamespace(seen=[], sides=[], requests=[1])
+    for broken in [*([one] for one in parts), list(parts)]:
+        for name, (where, what) in parts.items():
+            monkeypatch.setattr(where, what, failing(error) if name in broken else given[what])
+        said = found.Verdict({"sentence": "it died", "pauses": [], "failed": [], "verdict": "crashed", "culprits": []})
+        said.fill = lambda said: llm_watch._Judge._fill(said, seen)
+        made = box.Boxes(str(tmp_path / "-".join(broken))).keep_one("why", said, Made())
+        assert [one.split(":")[0] for one in made["partial"]] == [f"no {name}" for name in broken]
+        members = {"report": box.REPORT, "facts": format.FACTS, "requests": format.REQUESTS, "sizes of memory": format.MEMORY}
+        there = format.Bundle(made["box"])
+        assert {name for name, file in members.items() if file in there.names} == set(parts) - set(broken)
+        assert format.VERDICT in there.names and there.manifest["left_out"] == made["partial"]
 
 
 def test_how_a_process_ended_is_told_by_the_kernel():

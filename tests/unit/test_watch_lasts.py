@@ -97,7 +97,7 @@ def test_of_those_that_end_during_an_examination_the_first_is_blamed():
         assert [one["pid"] for one in of.told(model.DIED)] == [other.pid, one.pid]
 
 
-def test_the_time_of_an_examination_counts_and_that_of_a_stopped_watch_does_not(monkeypatch):
+def test_an_examination_s_time_counts_and_a_stopped_watch_s_does_not(monkeypatch):
     of, passed, clock = Hands([]), [], [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(loop, "countable", lambda seconds, poll: passed.append(seconds) or min(seconds, 3.0))

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from gdbext.errors import GdbextError
 from gdbext.watch import model, moments
 from gdbext.watch.loop import Verdict
 from gdbext.watch.moments import Moments
@@ -23,12 +24,12 @@ class Side:
         self.own = folder / f"own-{host}"
         self.own.mkdir()
         self.verdict = Verdict({**SAID, "sentence": sentence, "requests": []})
-        boxes = SimpleNamespace(refusal=lambda: self.refused, keep_one=self.keep_one)
+        boxes = SimpleNamespace(refusal=lambda asked=False: self.refused, keep_one=self.keep_one)
         self.judged = []
         self.moments = Moments(str(folder / "share"), boxes, self.judge, 2, lambda: self.now)
         self.moments.watch = self
 
-    def keep_one(self, why, verdict, watch):
+    def keep_one(self, why, verdict, watch, asked=False):
         path = self.own / f"{len(list(self.own.iterdir()))}.gdbext"
         path.write_text(why)
         return {"box": str(path)}
@@ -131,3 +132,82 @@ def test_old_moments_of_its_own_are_removed(three, tmp_path, monkeypatch):
         three[0].now += 2 * moments.SAME
         three[0].stalls()
     assert [one.name for one in moments_in(tmp_path)] == ["20260101-000002-a", "20260101-000003-a"]
+
+
+def test_only_moments_of_this_user_are_answered(three, tmp_path, monkeypatch):
+    """A link, a file, and another user's folder: no box follows them."""
+    share, (side, *_) = tmp_path / "share", three
+    ask = json.dumps({"schema": moments.SCHEMA, "host": "x", "why": "give"})
+    real = os.lstat
+    for number, kind in enumerate(("link", "file", "other", "own")):
+        moment = share / f"20260101-00000{number}-x"
+        target = tmp_path / kind
+        target.mkdir()
+        (target / "ask.json").write_text(ask)
+        if kind == "link":
+            moment.symlink_to(target)
+        elif kind == "file":
+            moment.write_text(ask)
+        else:
+            target.rename(moment)
+
+    def owned(path, **more):
+        found = real(path, **more)
+        return SimpleNamespace(st_mode=found.st_mode, st_uid=found.st_uid + 1) if str(path).endswith("2-x") else found
+
+    monkeypatch.setattr(moments.os, "lstat", owned)
+    side.look()
+    assert len(side.asked_for) == 1 and [one.name for one in share.glob("*/a.gdbext")] == ["a.gdbext"]
+    assert (share / "20260101-000003-x" / "a.gdbext").stat().st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path / "link") == ["ask.json"]
+
+
+def test_a_folder_in_which_others_may_write_is_refused(tmp_path, monkeypatch):
+    for mode in (0o1777, 0o777, 0o1773):
+        (tmp_path / "share").mkdir(exist_ok=True)
+        os.chmod(tmp_path / "share", mode)
+        with pytest.raises(GdbextError, match="others|exchanged"):
+            Side(tmp_path, f"m{mode}", monkeypatch)
+
+
+def test_marks_that_killed_watches_left_are_removed(three, tmp_path):
+    share = tmp_path / "share"
+    for number, age in enumerate((10, 3 * moments.OLD, 9 * moments.OLD)):
+        mark = share / f"z-{number}.watch"
+        mark.write_text("")
+        at = os.lstat(share).st_mtime - age
+        os.utime(mark, (at, at))
+    three[0].stalls()
+    for one in (*three[1:], three[0]):
+        one.look()
+    assert sorted(one.name for one in share.glob("z-*")) == ["z-0.watch"] and not three[0].judged
+    (share / "z-0.watch").unlink()
+    three[0].look()
+    assert three[0].judged
+
+
+def test_a_clock_that_goes_back_removes_no_new_moment(three, tmp_path, monkeypatch):
+    for number, stamp in enumerate(("20260101-120000", "20260101-130000", "20260101-110000", "20260101-110001")):
+        monkeypatch.setattr(moments.time, "strftime", lambda form, stamp=stamp: stamp)
+        three[0].now += 2 * moments.SAME
+        three[0].stalls()
+        assert (tmp_path / "share" / f"{stamp}-a" / "a.gdbext").exists() and len(moments_in(tmp_path)) == min(2, number + 1)
+    other = tmp_path / "share" / "20250101-000000-node-a"
+    other.mkdir()
+    three[0].now += 2 * moments.SAME
+    monkeypatch.setattr(moments.time, "strftime", lambda form: "20260101-140000")
+    three[0].stalls()
+    assert other.exists()
+
+
+def test_boxes_that_cannot_be_judged_are_told(three, monkeypatch):
+    errors = {"x.gdbext: damaged": GdbextError("x.gdbext: damaged"), "KeyError": KeyError("pid")}
+    for number, (said, error) in enumerate(errors.items()):
+        monkeypatch.setattr(moments.time, "strftime", lambda form, number=number: f"20260101-00000{number}")
+        monkeypatch.setattr(three[0].moments, "_judge", lambda paths, error=error: (_ for _ in ()).throw(error))
+        three[0].now += 2 * moments.SAME
+        three[0].stalls()
+        three[1].now = three[2].now = three[0].now
+        for one in (*three[1:], three[0]):
+            one.look()
+        assert three[0].told[-1][0] == model.LOST and said in three[0].told[-1][1]["why"]
