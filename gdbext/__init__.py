@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from .api.engines import Request as Request
     from .api.opening import attach as attach
     from .api.opening import open as open
+    from .api.opening import pythons as pythons
     from .api.opening import ranks as ranks
     from .api.opening import selected as selected
     from .api.processes import Frame as Frame
     from .api.processes import Process as Process
     from .api.processes import Ranks as Ranks
+    from .api.processes import Task as Task
     from .api.processes import Thread as Thread
     from .api.values import MissingAttribute as MissingAttribute
     from .api.values import MissingItem as MissingItem
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.3.0"
 _LIBRARY = {  # docs/library.md; each module is loaded when one of its names is first used
-    "gdbext.api.opening": "attach open ranks selected",
-    "gdbext.api.processes": "Frame Process Ranks Thread",
+    "gdbext.api.opening": "attach open pythons ranks selected",
+    "gdbext.api.processes": "Frame Process Ranks Task Thread",
     "gdbext.api.values": "MissingAttribute MissingItem Object PrivateContent Tensor",
     "gdbext.api.waits": "End Wait",
     "gdbext.api.engines": "Block Cache Check Engine Request",

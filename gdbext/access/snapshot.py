@@ -31,6 +31,7 @@ from .core_writer import (
 from .model import DELETED, GRAIN, PAGE, Mapping, Thread
 from .proc import boot_id, process_root
 from .procfs import parse_maps
+from .room import text_size
 
 PAC_MASK = struct.Struct("<QQ")  # of pointers to data, of those to code: struct user_pac_mask
 MAX_PATH = 1 << 20
@@ -146,6 +147,13 @@ class CoreFileTarget(Target):
         """When it was taken, in seconds after the epoch: of a snapshot by its note, of a core when its file was last written."""
         noted = self.note.get("time")
         return noted if isinstance(noted, float) else os.stat(self._written).st_mtime
+
+    @property
+    def lacks(self) -> list[str]:
+        """What a snapshot left out, by its note; [] of a core."""
+        told, size = self.note.get("partial"), self.note.get("left_out")
+        found = [str(one) for one in told] if isinstance(told, list) else []
+        return found + ([f"{text_size(size)} of private memory were left out"] if isinstance(size, int) and size > 0 else [])
 
     def now(self) -> float | None:
         """The time of its copy; None for a core that is no snapshot."""

@@ -8,9 +8,10 @@ import sys
 from typing import Any, Sequence
 
 from ..access.base import Target
+from ..access.snapshot import CoreFileTarget
 from ..engines import what as naming
 from ..engines.processes import ProcessRef
-from ..errors import GdbextError
+from ..errors import GdbextError, NotFoundError
 from ..session.session import Session
 from ..stacks import prefetch, snapshots
 from . import choosing, elsewhere
@@ -24,16 +25,16 @@ WORDS = (prefetch.KV,)  # what is copied in any case, beside threads and locks
 
 
 def attach(what: int | str, *, live: bool = False, show_content: bool = False, max_bytes: int | None = None) -> Process:
-    """The one process that `what` names: a pid, or whatever `-on` of a command takes: a label (`"TP0"`), an index of `llm-ranks`,
-    `"decode:TP0"`, a file (`"./x.core"`), a process of another machine (`"TP0@ssh:HOST"`). It is copied in a pause of
-    milliseconds and runs on; what is read is of that moment.
+    """The one process that `what` names: a pid (an int), or as text whatever `-on` of a command takes: a label (`"TP0"`), an
+    index of `llm-ranks`, a pid that is none, `"decode:TP0"`, a file (`"./x.core"`), a process of another machine
+    (`"TP0@ssh:HOST"`). It is copied in a pause of milliseconds and runs on; what is read is of that moment.
 
     `live`: it is read as it runs, without any pause, anew at each reading. `show_content`: also what users sent and got.
     `max_bytes`: of private memory in the copy (512 MiB); big mappings are left out first. `GdbextError` where nothing is meant,
     or more than one process."""
     opened = Opened(here(), live, show_content, max_bytes)
     mine, theirs = elsewhere.parted([str(what)])
-    found = opened.processes([opened.session.resolve_one(mine[0])] if mine else [], theirs)
+    found = opened.processes([opened.meant(what)] if mine else [], theirs)
     if len(found) != 1:
         raise GdbextError(f"{what} names {len(found)} processes: choose one of {', '.join(p.name for p in found)}")
     return found[0]
@@ -54,9 +55,15 @@ def ranks(*what: int | str, live: bool = False, show_content: bool = False, max_
     An engine (`"vllm"`) or an instance (`"decode"`, `":8100"`) means all of its processes. Those that cannot be opened are in
     `failed`; `GdbextError` where none can."""
     opened = Opened(here(), live, show_content, max_bytes)
-    mine, theirs = elsewhere.parted(map(str, what))
-    found = choosing.resolve_processes(opened.session, ",".join(mine) or "all") if mine or not theirs else []
+    texts, theirs = elsewhere.parted(one for one in what if not isinstance(one, int))
+    mine: list[int | str] = [*(one for one in what if isinstance(one, int)), *texts]
+    found = opened.all_meant(mine) if mine or not theirs else []
     return Ranks(opened, opened.processes(found, theirs))
+
+
+def pythons() -> list[tuple[int, str]]:
+    """(pid, what it is called) of the other Pythons on this machine, the busiest first. They are listed, not opened."""
+    return choosing.pythons()
 
 
 def selected(*, show_content: bool = False) -> Process:
@@ -92,6 +99,30 @@ class Opened:
         self._sent: dict[ProcessRef, tuple[list[dict[str, Any]], list[str]]] = {}  # of other machines, as `told_of`
         self._made: list[Process] = []
         self._look: Look | None = None
+
+    def meant(self, what: int | str) -> ProcessRef:
+        """The one process that a `what` of `attach` names."""
+        found = self.session.resolve_one(str(what))
+        if isinstance(what, int) and found.pid != what:  # it is an index, too
+            naming.resolve(str(what), ())
+            return self.session.process(what)
+        return found
+
+    def all_meant(self, what: Sequence[int | str]) -> list[ProcessRef]:
+        """The processes that some `what` name, each once; those of all engines without any. One that is not there is in
+        `failed`; `NotFoundError` where none is."""
+        if not what:
+            return choosing.resolve_processes(self.session, "all")
+        found, gone = [], []
+        for one in what:
+            try:
+                found += [self.meant(one)] if isinstance(one, int) else choosing.resolve_processes(self.session, one)
+            except NotFoundError as e:
+                gone.append(e)
+                self.failed.append({"label": str(one), "pid": one if isinstance(one, int) else None, "reason": str(e)})
+        if gone and not found:
+            raise gone[0]
+        return list(dict.fromkeys(found))
 
     def processes(self, found: Sequence[ProcessRef], theirs: Sequence[tuple[str, list[str]]] = ()) -> list[Process]:
         """The processes, opened together, with those of other machines (`elsewhere.parted`); `GdbextError` where none can be."""
@@ -135,10 +166,13 @@ class Opened:
                 one.name = one.label = f"{one.name}#{number}"
         return list(self._made)
 
-    def told_of(self, ref: ProcessRef) -> tuple[list[dict[str, Any]], list[str]]:
+    def told_of(self, ref: ProcessRef, target: Target) -> tuple[list[dict[str, Any]], list[str]]:
         """-> (`pauses` of a process, what its copy lacks)"""
         copy = self._taken.get(ref)
-        return (snapshots.pauses([copy]), copy.partial) if copy is not None else self._sent.get(ref, ([], []))
+        if copy is not None:
+            return snapshots.pauses([copy]), copy.partial
+        lacks = target.lacks if isinstance(target, CoreFileTarget) else []
+        return self._sent.get(ref, ([], lacks))
 
     def again(self, ref: ProcessRef) -> Process:
         """A process at one moment, now."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 from .. import log
 from ..access.base import Target
-from ..cpython import hiding
+from ..access.retry import retry_reading
+from ..cpython import hiding, schedulers, tasks
 from ..engines import kv_view, registry
 from ..engines.processes import ProcessRef
+from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError, NotFoundError
 from ..render import html
 from ..stacks import threads as reading
@@ -119,6 +122,25 @@ class Thread:
         )
 
 
+class Task:
+    """One task of asyncio, trio, anyio or Twisted. `name`; `coroutine`: its function; `state`: "running", "ready", "waiting",
+    "done" or "cancelled"; `waits_for`: in words, '' for nothing; `partial`: why it is not complete."""
+
+    def __init__(self, process: Process, read: tasks.Task, name: str) -> None:
+        self.process, self.name, self.state, self.coroutine = process, name, read.state, read.coroutine
+        self.waits_for = read.waits.text if read.waits is not None else ""
+        self.partial = [read.error] if read.error else []
+        self._frames = read.frames
+
+    @property
+    def frames(self) -> list[Frame]:
+        """Its frames, innermost first."""
+        return [Frame(self.process, Merged(python=frame)) for frame in self._frames]
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name} {self.coroutine} {self.state}>"
+
+
 class Process:
     """One process: of one moment (a copy, a core, a snapshot, or stopped in gdb), or with `live=True` as it runs. A context
     manager: `close` frees the copy.
@@ -133,7 +155,7 @@ class Process:
         self.name = self.label or (str(self.pid) if self.pid else os.path.basename(ref.core))
         self.role = ref.rank.role if ref.rank is not None else ""
         self.memory = Memory(target, opened.show_content)
-        self.pauses, self.partial = opened.told_of(ref)
+        self.pauses, self.partial = opened.told_of(ref, target)
         self._view: ProcessView | None = None
 
     # ---- threads -------------------------------------------------------------------------------------------------
@@ -163,6 +185,19 @@ class Process:
         if tid is None and found:
             return found[0]
         raise NotFoundError(f"{self.name} has no thread {wanted}; it has {', '.join(str(one.tid) for one in found[:16])}")
+
+    @property
+    def tasks(self) -> list[Task]:
+        """Its tasks that have not ended, by loop and name. What users sent is not in their names."""
+        rt, shown = self.memory.rt, str if self.opened.show_content else functools.partial(shown_name, self.memory.rt)
+
+        def read() -> list[tasks.Task]:
+            return schedulers.tasks(rt, False, shown)[0]
+
+        if not self.target.is_stopped:
+            self.target.drop_pages()
+        found = read() if self.target.is_stopped else retry_reading(self.target, read)
+        return [Task(self, one, shown(one.name)) for one in found]
 
     def wait_of(self, thread: Thread) -> Wait | None:
         """The wait of one of its threads, as one look at all processes of the same moment shows it."""
@@ -250,15 +285,14 @@ class Ranks:
     def __iter__(self) -> Iterator[Process]:
         return iter(self._processes)
 
-    def __getitem__(self, key: Any) -> Process:
-        """By number, pid's text, or label: `ranks[0]`, `ranks["TP0"]`."""
-        if isinstance(key, str):
-            for one in self._processes:
-                if key in (one.label, one.name, str(one.pid)):
-                    return one
-            raise MissingItem(f"none is called {key}; there are {', '.join(p.name for p in self._processes)}")
-        found: Process = self._processes[key]
-        return found
+    def __getitem__(self, key: Any) -> Any:
+        """By number, label, or pid: `ranks[0]`, `ranks["TP0"]`, `ranks[4242]`, where a number is below their count."""
+        if isinstance(key, slice) or isinstance(key, int) and -len(self) <= key < len(self):
+            return self._processes[key]
+        for one in self._processes:
+            if str(key) in (one.label, one.name, str(one.pid)):
+                return one
+        raise MissingItem(f"none is called {key}; there are {', '.join(p.name for p in self._processes)}")
 
     @property
     def engines(self) -> list[Engine]:

@@ -3,6 +3,7 @@ process runs, and what users sent stays hidden unless it was asked for."""
 
 from __future__ import annotations
 
+import operator
 from typing import Any, Callable, Iterator, Mapping, NoReturn, TypeVar
 
 from .. import log
@@ -15,7 +16,7 @@ from ..cpython.frames import PyFrame
 from ..cpython.runtime import Runtime, open_runtime
 from ..cpython.types import DICT, LIST, STR, TUPLE
 from ..engines import sensitive_names
-from ..errors import FaultError, GdbextError, NotFoundError
+from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render import html
 from ..session.evaluation import tensor_value
 from ..session.session import register_adapters
@@ -203,6 +204,8 @@ class Object:
         except FaultError:
             raise
         except GdbextError as e:
+            if isinstance(e, LayoutError) and not self._memory.target.is_stopped:
+                raise  # it changed while it was read
             log.passed_over(e)
             return self._memory.made(value)
 
@@ -268,14 +271,67 @@ class Object:
     def __ge__(self, other: Any) -> bool:
         return self._ordered("GtE", other)
 
+    def _number(self) -> Any:
+        """Its plain value; of a tensor of one element that element."""
+        held = getattr(self._value, "held", self._value)
+        found = tensor_value(self._memory.rt, held) if isinstance(held, objects.Object) else None
+        return self.plain() if found is None else self.tensor().item()
+
     def __int__(self) -> int:
-        return int(self.plain())
+        return int(self._number())
 
     def __index__(self) -> int:
-        return int(self.plain().__index__())
+        return int(self._number().__index__())
 
     def __float__(self) -> float:
-        return float(self.plain())
+        return float(self._number())
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(self._number(), digits)
+
+    def __format__(self, how: str) -> str:
+        return format(self._number(), how) if how else str(self)
+
+    def __neg__(self) -> Any:
+        return -self._number()
+
+    def __abs__(self) -> Any:
+        return abs(self._number())
+
+    def _with(self, work: Callable[[Any, Any], Any], other: Any, swapped: bool = False) -> Any:
+        """The result of an operator on plain values, this one first."""
+        pair = self._number(), other.plain() if isinstance(other, Object) else other
+        return work(*reversed(pair)) if swapped else work(*pair)
+
+    def __add__(self, other: Any) -> Any:
+        return self._with(operator.add, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._with(operator.add, other, True)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._with(operator.sub, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._with(operator.sub, other, True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._with(operator.mul, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._with(operator.mul, other, True)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._with(operator.truediv, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._with(operator.truediv, other, True)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._with(operator.floordiv, other)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._with(operator.mod, other)
 
     def __str__(self) -> str:
         value = self._value
@@ -353,10 +409,24 @@ class Tensor:
 
     def __getitem__(self, key: Any) -> Tensor:
         keys = key if isinstance(key, tuple) else (key,)
+        for one in keys:
+            if isinstance(one, bool) or not (one is Ellipsis or isinstance(one, slice) or hasattr(one, "__index__")):
+                raise GdbextError(f"[{key!r}]: a tensor is indexed by numbers, slices and ...: numpy() takes the rest")
+        keys = tuple(one if one is Ellipsis or isinstance(one, slice) else operator.index(one) for one in keys)
         return Tensor(self._memory, self._read.indexed(keys), self._private)
 
     def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d tensor")
         return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[number] for number in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        raise GdbextError("tensors are compared by tolist() or numpy()")
+
+    __hash__ = object.__hash__
 
     def tolist(self) -> Any:
         """Its values as Python numbers, in lists as its shape is; at most a million at once."""
@@ -373,6 +443,8 @@ class Tensor:
 
     def item(self) -> Any:
         """The value of a tensor of one element."""
+        if self.numel != 1:
+            raise GdbextError(f"{self._read.name}: item() is of one element, and it has {self.numel}")
         found = self.tolist()
         while isinstance(found, list):
             (found,) = found

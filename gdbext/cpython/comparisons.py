@@ -30,7 +30,10 @@ def identical(left: Any, right: Any) -> bool:
     if hiding.differ(left, right):
         return False
     if isinstance(left, Object) and isinstance(right, Object):
-        return left.address == right.address
+        if of_one_memory(left, right):
+            return left.address == right.address
+        left, right = _singleton(left), _singleton(right)
+        return left is right is not None
     for a, b in ((left, right), (right, left)):
         if isinstance(a, Object) and (b is None or b is Ellipsis or isinstance(b, bool)):
             name = a.type.builtin_name
@@ -38,6 +41,17 @@ def identical(left: Any, right: Any) -> bool:
                 return name == "bool" and a.boolean() is b
             return name == ("NoneType" if b is None else "ellipsis")
     return left is right
+
+
+def of_one_memory(left: Object, right: Object) -> bool:
+    """Whether two objects are of one process and moment: only there does an address name one object."""
+    return left.rt.target is right.rt.target
+
+
+def _singleton(value: Object) -> Any:
+    """What stands for None, a bool or Ellipsis in any process; None for other objects."""
+    name = value.type.builtin_name
+    return (name, value.boolean()) if name == "bool" else name if name in ("NoneType", "ellipsis") else None
 
 
 def one_object(left: Any, right: Any) -> bool:
@@ -141,14 +155,21 @@ def _compares_by_identity(value: Object) -> bool:
 
 def _equal_objects(left: Object, right: Object, depth: int) -> bool:
     definers = [side.type.python_definer("__eq__") for side in (left, right)]
-    if definers[0] is not None and definers[0] is definers[1] and "__dataclass_fields__" in definers[0].namespace:
-        code = left.rt.code(left.rt.target.u64(definers[0].namespace["__eq__"] + left.rt.layout["func.func_code"]))
+    apart = not of_one_memory(left, right)
+    alike = _full_name(left) == _full_name(right) if apart else left.type.address == right.type.address
+    own, other = definers
+    if own is not None and (own is other or other is not None and apart and alike) and "__dataclass_fields__" in own.namespace:
+        code = left.rt.code(left.rt.target.u64(own.namespace["__eq__"] + left.rt.layout["func.func_code"]))
         if code.file == "<string>" or code.file.endswith("/dataclasses.py"):
-            return left.type.address == right.type.address and _equal_fields(left, right, definers[0].namespace, depth)
+            return alike and _equal_fields(left, right, own.namespace, depth)
     for side in (left, right):
         own_code(side, "__eq__")
     if _compares_by_identity(left) and _compares_by_identity(right):
-        return left.address == right.address
+        if apart and alike:
+            raise GdbextError(
+                f"{describe(left)} is compared by identity, which two moments or processes do not share; compare fields"
+            )
+        return not apart and left.address == right.address
     if any(_compares_by_identity(side) or kind(side) or _is_scalar(side) for side in (left, right)):
         others = [side for side in (left, right) if not (_compares_by_identity(side) or kind(side) or _is_scalar(side))]
         if not others:
@@ -156,6 +177,10 @@ def _equal_objects(left: Object, right: Object, depth: int) -> bool:
     raise GdbextError(
         f"whether {describe(left)} and {describe(right)} are equal is up to their own code; compare fields, or use `is`"
     )
+
+
+def _full_name(value: Object) -> tuple[str, str]:
+    return value.type.module, value.type.qualname
 
 
 def _is_scalar(value: Object) -> bool:

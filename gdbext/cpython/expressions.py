@@ -364,8 +364,11 @@ def index_node(node: ast.Subscript) -> Any:
 
 
 def _prepare(text: str) -> str:
-    """`$py` and `module:name` become plain names and calls that `ast` can parse; strings and slices stay as they are."""
-    out, i, depth, quote = [], 0, 0, ""
+    """`$py` and `module:name` become plain names and calls that `ast` can parse; strings, slices and the pairs of a dict stay as
+    they are."""
+    out: list[str] = []
+    colons: list[bool] = []  # of each open bracket, whether a colon in it is one of Python's own
+    i, quote = 0, ""
     while i < len(text):
         c = text[i]
         if quote:
@@ -377,15 +380,16 @@ def _prepare(text: str) -> str:
                 quote = ""
         elif c in "'\"":
             quote = c
-        elif c in "[{":
-            depth += 1
-        elif c in "]}":
-            depth -= 1
+        elif c in "([{":
+            before = next((part.rstrip()[-1] for part in reversed(out) if part.strip()), "")
+            colons.append(c == "{" or c == "[" and (before.isidentifier() or before.isdigit() or before in tuple("])}'\"")))
+        elif c in ")]}":
+            del colons[-1:]
         elif text.startswith("$py", i) and not text[i + 3 : i + 4].isidentifier():
             out.append("__py__")
             i += 3
             continue
-        elif depth == 0:
+        elif not any(colons[-1:]):
             found = _MODULE.match(text, i)
             if found and (i == 0 or not (text[i - 1].isidentifier() or text[i - 1].isdigit() or text[i - 1] == ".")):
                 out.append(f"__module__[{found.group(1)!r}, {found.group(2)!r}]")

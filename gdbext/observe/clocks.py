@@ -137,6 +137,17 @@ def ended_children(table: ProcTable, pid: int) -> list[tuple[int, str]]:
     ]
 
 
+WELL = "exit status 0"
+
+
+def how_it_ended(pid: int) -> str:
+    """As `how_ended`, of a process that its parent has not reaped; '' where that may not be seen."""
+    with log.passing_over(GdbextError, OSError):
+        if os.geteuid() in (0, os.stat(f"/proc/{pid}").st_uid):  # the kernel shows others a zero
+            return how_ended(read_stat(pid).exit_status)
+    return ""
+
+
 def how_ended(status: int) -> str:
     """The status of a process that has ended (wait(2)), in words."""
     number = status & 0x7F

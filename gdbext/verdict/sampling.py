@@ -26,7 +26,7 @@ from ..engines import shm_rings
 from ..engines.processes import ProcessRef
 from ..errors import GdbextError
 from ..observe import families, outside, system_calls
-from ..observe.clocks import ancestors, askers, ended_children, handled_signals, hidden_kin, how_ended
+from ..observe.clocks import ancestors, askers, ended_children, handled_signals, hidden_kin, how_it_ended
 from ..observe.observer import Observer, repeatedly
 from ..observe.stack_keys import stack_key
 from ..primitives.table import QUEUES
@@ -221,7 +221,7 @@ def _open(live: list[ProcessState], targets: Targets, table: ProcTable) -> dict[
         process = table.processes.get(s.pid)
         s.program = process.called if process is not None else ""
         if s.state in ("", "Z", "X"):
-            s.ended = how_ended(process.exit_status) if process is not None and process.exit_status else ""
+            s.ended = how_it_ended(s.pid) if s.state == "Z" else ""
             continue
         s.ancestors, s.signals = ancestors(table, s.pid), handled_signals(s.pid)
         s.dead_children, s.hidden = ended_children(table, s.pid), hidden_kin(table, s.pid)
@@ -466,6 +466,7 @@ def _last_state(s: ProcessState, stopped: bool) -> None:
     now = state_of(s.pid) or "X"  # it was there when we began
     s.frozen = frozen_by(s.pid)
     s.state = "S" if now in ("T", "t") and not stopped else now
+    s.ended = s.ended or (how_it_ended(s.pid) if now == "Z" else "")
 
 
 def _ranks_here(rank: Rank | None, size: int) -> int:

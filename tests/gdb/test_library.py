@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from types import SimpleNamespace
 
 import pytest
 from harness.gdb_run import ROOT
@@ -20,6 +21,8 @@ from harness.subjects import SUBJECTS, spawned
 from harness.toy import pack_with_toy, toy
 
 import gdbext
+from gdbext.api import opening
+from gdbext.engines.processes import ProcessRef
 
 EXAMPLES = os.path.join(ROOT, "docs", "examples")
 
@@ -280,3 +283,101 @@ def test_the_examples_use_nothing_of_gdbext_but_the_library():
                 assert not node.module.startswith("gdbext")
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "gdbext":
                 assert hasattr(gdbext, node.attr), node.attr
+
+
+MOVES = """
+import asyncio, dataclasses, json, threading
+import numpy
+
+@dataclasses.dataclass
+class Pair:
+    a: int
+    b: list
+
+class State: pass
+
+state, n = State(), 0
+state.stands = [1, "a", 2.5, (1, [2]), {"k": [1.5], 3: None}, {1, 2}, None, True, Pair(7, [8.5])]
+state.array, state.zero = numpy.arange(6.0).reshape(2, 3), numpy.array(41)
+
+async def waits(event): await event.wait()
+
+async def main():
+    global n
+    event = asyncio.Event()
+    kept = [asyncio.create_task(waits(event), name=f"waits-{i}") for i in range(3)]
+    print(json.dumps([task.get_name() for task in kept]), flush=True)
+    while True:
+        n += 1
+        state.step, state.moves = n, [[n], (1, [n]), {"names": [f"v{n}"]}, n + 0.5, {"k": {n}}, Pair(n, [2]), Pair(1, [n])]
+        await asyncio.sleep(0.01)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def moves():
+    with spawned([sys.executable, "-c", MOVES], ready="[") as process:
+        yield process.pid, json.loads(process.said)
+
+
+def test_two_moments_are_compared_by_value(moves):
+    """Whatever lies where the other's lies: a program reuses its memory."""
+    first, second = (gdbext.attach(moves[0]).evaluate("__main__:state") for _ in range(2))
+    while second.step == first.step:
+        second = gdbext.attach(moves[0]).evaluate("__main__:state")
+    assert [one == other for one, other in zip(first.stands, second.stands)] == [True] * 9
+    assert [one == other for one, other in zip(first.moves, second.moves)] == [False] * 7
+    assert [one == one for one in first.moves] == [True] * 7 and first == first  # noqa: PLR0124
+    with pytest.raises(gdbext.GdbextError, match="compared by identity"):
+        print(first == second)
+    assert second.step - first.step == second.step.plain() - first.step.plain() > 0 and f"{first.step:05d}" > "00000"
+
+
+def test_tasks_and_arrays_are_the_process_own(moves):
+    process = gdbext.attach(moves[0])
+    found = {task.name: task for task in process.tasks}
+    assert set(moves[1]) < set(found) and len(found) == len(moves[1]) + 1
+    assert all(found[name].state == "waiting" and "waits" in found[name].coroutine for name in moves[1])
+    assert all([frame.function for frame in found[name].frames][-1] == "waits" for name in moves[1])
+    state = process.evaluate("__main__:state")
+    assert [row.tolist() for row in state.array.tensor()] == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+    assert int(state.zero) == 41 and float(state.zero) + 1 == 42.0
+    for index in (True, None, [0, 1], "a", 9):
+        with pytest.raises(gdbext.GdbextError):
+            print(state.array.tensor()[index])
+    assert process.evaluate("[task for task in __main__:state.stands][0]").plain() == 1
+
+
+def test_an_int_is_a_pid_and_who_is_gone_is_said(moves):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    with gdbext.ranks(moves[0], gone.pid) as both:
+        assert both[moves[0]].pid == moves[0] == both[0].pid and [one["pid"] for one in both.failed] == [gone.pid]
+        with pytest.raises(gdbext.MissingItem):
+            print(both[gone.pid])
+    assert moves[0] in dict(gdbext.pythons())
+    session = SimpleNamespace(resolve_one=lambda _: ProcessRef(9), process=ProcessRef)  # as where the pid is an index, too
+    opened = opening.Opened(session, False, False, 0)
+    assert opened.meant(moves[0]).pid == moves[0] and opened.meant(str(moves[0])).pid == 9
+
+
+def test_a_snapshot_says_what_it_lacks(moves, tmp_path):
+    path = str(tmp_path / "x.core")
+    line = [sys.executable, "-m", "gdbext", "llm-snapshot", str(moves[0]), "-o", path, "--json"]
+    done = json.loads(subprocess.run(line, cwd=ROOT, capture_output=True, check=True).stdout)
+    (told,) = done["snapshots"]
+    assert bool(gdbext.open(path).partial) == bool(told["left_out_bytes"] or told["partial"])
+
+
+def test_a_program_that_ends_well_has_not_crashed():
+    """Its parent reaps it only after the verdict, or at once."""
+    for status, hung in ((0, False), (3, True)):
+        code = f"import sys\nprint(1, flush=True)\nsys.stdin.read()\nsys.exit({status})"
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen([sys.executable, "-c", code], **pipes) as child:
+            child.stdout.readline()
+            process = gdbext.attach(child.pid, live=True)
+            threading.Timer(0.5, child.stdin.close).start()
+            assert process.hang(wait=6.0).hung is hung

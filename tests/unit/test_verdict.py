@@ -514,3 +514,21 @@ def test_what_only_lasting_proves_is_no_verdict_on_one_look(lasts):
     ring = process("c", python("main"), edge=Edge(node("c"), "the Lock x", "Lock", ("c", 7)), load=load)
     add(ring, 7, "owner", Edge(("c", 7), "the Lock y", "Lock", node("c")), load=load)
     assert judge([ring]).kind == "lock-cycle"  # nothing that either does next opens it
+
+
+@pytest.mark.parametrize("role", ["", "worker"])
+@pytest.mark.parametrize(
+    "state, ended, kind",
+    [
+        ("Z", "exit status 0", "idle"),
+        ("X", "", "unknown"),
+        ("Z", "exit status 3", "crashed"),
+        ("Z", "killed by SIGSEGV", "crashed"),
+    ],
+)
+def test_who_ends_well_has_not_crashed(role, state, ended, kind):
+    """A program of no engine, that no other one waits for."""
+    gone = process("a", role=role, state=state)
+    gone.ended = ended
+    assert judge([gone]).kind == ("crashed" if role else kind)
+    assert judge([gone, process("b", inside(), role=role)]).kind == "crashed"  # b waits

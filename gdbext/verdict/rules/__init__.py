@@ -27,6 +27,7 @@ from . import (
 
 ORDER = (
     ended.crashed,
+    ended.over,
     ended.frozen,
     ended.stopped,
     untraced.waits,

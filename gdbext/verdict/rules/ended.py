@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...engines import registry
 from ...engines.spec import SCHEDULERS
+from ...observe.clocks import WELL
 from .. import gate
 from ..closed import reads_its_own_pipe
 from ..facts import Facts, ProcessState, Verdict
@@ -27,7 +28,7 @@ def crashed(facts: Facts) -> Verdict | None:
         nodes = [(f.name, tid) for f, tid, _ in died]
         evidence = [f"{f.name} died of {what} in {describe_node(facts, (f.name, tid))}" for f, tid, what in died]
         return Verdict("crashed", nodes, evidence, waiting(facts, [f for f, _, _ in died]))
-    dead = [f for f in facts if f.state in ("Z", "X")]
+    dead = [f for f in facts if f.state in _ENDED and not (_by_itself(f) and not waiting(facts, [f]))]
     if dead:
         evidence = [f"{f.name} {_ENDED[f.state]}" + (f" ({f.ended})" if f.ended else "") for f in dead]
         return Verdict("crashed", [(f.name, None) for f in dead], evidence, waiting(facts, dead))
@@ -51,6 +52,20 @@ def crashed(facts: Facts) -> Verdict | None:
         said = [f"{f.name} says of itself: {f.broken}" for f in broken]
         return Verdict("crashed", [(f.name, None) for f in broken], said, waiting(facts, broken))
     return None
+
+
+def _by_itself(f: ProcessState) -> bool:
+    """Whether a process, of no engine, has ended well, or may have: whoever started it has reaped it."""
+    return f.state in _ENDED and not f.role and f.ended in (WELL, "")
+
+
+def over(facts: Facts) -> Verdict | None:
+    """Programs that have ended by themselves, while they were watched or before, and that no other one waits for."""
+    if not len(facts) or not all(map(_by_itself, facts)):
+        return None
+    unknown = "how is not known: it has been reaped"
+    evidence = [f"{f.name} has ended while it was watched: {f.ended or unknown}" for f in facts]
+    return Verdict("idle" if all(f.ended for f in facts) else "unknown", [], evidence)
 
 
 def stopped_elsewhere(facts: Facts) -> Verdict | None:
