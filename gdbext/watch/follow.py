@@ -170,6 +170,7 @@ class Followed:
         self._left.append((engine, rank.label, rank.pid))
         rank.close()
         self._regroup()
+        self.targets.rest()
         self._due = min(self._due, time.monotonic() + SOONEST)
         return found
 

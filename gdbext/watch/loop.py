@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
 from .. import log
-from ..access import cgroups
+from ..access import cgroups, room
 from ..access.procfs import resident_bytes
 from ..engines.processes import ProcessRef
 from ..observe.loop import rounds
@@ -383,6 +383,9 @@ class Watch:
                 self._verdict(part, dead[0].engine, round(time.monotonic() - began, 3))
         if new or dead:
             self.box(why, found)
+        found = part = None
+        told.clear()
+        room.give_back()
         for one in elsewhere[:1]:  # of an engine that was not looked at
             self._examine(_deaths_in_words([one]), [], [one])
 
@@ -423,7 +426,7 @@ class Watch:
             model.VERDICT,
             engine=engine,
             verdict=found.kind,
-            sentence=without_ids(found.data["sentence"], found.ids),
+            sentence=without_ids(found.data["sentence"] + found.more, found.ids),
             culprits=[
                 {"label": without_ids(str(c.get("label") or ""), found.ids), "pid": c.get("pid"), "tid": c.get("tid")}
                 for c in found.data["culprits"]

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from gdbext.access import room
+from gdbext.access.procfs import resident_bytes
 from gdbext.bundle import format
 from gdbext.commands import llm_watch
 from gdbext.engines.group import Engine
@@ -256,6 +258,31 @@ def test_memory_that_ran_out_long_before_is_not_why_it_ended(tmp_path, monkeypat
     life.look(time.monotonic() + 6 * ends.OOM_SPAN)  # it takes a while to end
     assert life.end().oom
     life.close()
+
+
+def test_what_was_read_of_a_process_that_has_ended_is_let_go():
+    followed = Hands([]).watch.followed
+    with subprocess.Popen(["sleep", "1000"]) as one, subprocess.Popen(["sleep", "1000"]) as other:
+        seen = [followed.targets.of(ProcessRef(child.pid)) for child in (one, other)]
+        for target in seen:
+            target.read(target.mappings()[0].start, 64)
+            target.lasting["x"] = target
+        one.kill()
+        os.waitid(os.P_PID, one.pid, os.WEXITED | os.WNOWAIT)
+        followed.targets.rest()
+        assert [bool(target._pages) for target in seen] == [False, False]
+        assert [bool(target.lasting) for target in seen] == [False, True]
+        assert followed.targets.running() == seen[1:] == [followed.targets.of(ProcessRef(other.pid))]
+        other.kill()
+
+
+def test_memory_of_an_examination_goes_back_to_the_system():
+    before = resident_bytes(os.getpid())
+    kept = [bytes(4000) for _ in range(20_000)]  # 80 MB in small pieces
+    kept = kept[::1000]
+    freed = resident_bytes(os.getpid())
+    room.give_back()
+    assert len(kept) == 20 and resident_bytes(os.getpid()) - before < max(freed - before, 40 << 20) / 2
 
 
 # ---- what stands -------------------------------------------------------------------------------------------------------
