@@ -162,6 +162,7 @@ class Followed:
         """A process that has ended is followed no longer; its history is kept a while."""
         engine = engine_of(rank.ref)
         others = [one.rank for one in self.dead if one.engine == engine and at - one.at < AFTERMATH]
+        others = [one for one in others if one.dying >= rank.came]  # not of the engine in whose place this one came
         others += [one for one in self.ranks.values() if engine_of(one.ref) == engine and one.dying and one is not rank]
         first = not engine or all(one.dying > rank.dying for one in others)
         found = Dead(rank, rank.end or End(), at, first, engine)
