@@ -148,7 +148,7 @@ class Target:
 
     def invalidate(self) -> None:
         """Drops every cache: the next read comes from the process."""
-        self._cache_epoch = object()
+        self._cache_epoch, self._pages, self._caches = object(), {}, {}
 
     def drop_pages(self) -> None:
         """Drops the memory that was read, and keeps the results worked out from it.

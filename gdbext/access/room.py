@@ -24,6 +24,15 @@ USED = ("memory.current", "memory.usage_in_bytes")
 RECLAIMABLE = (b"inactive_file ", b"total_inactive_file ")
 
 
+def give_back() -> None:
+    """Gives memory that was freed back to the system, as far as the C library can: what one piece of work took at most would stay
+    resident for ever (malloc_trim(3))."""
+    import ctypes  # few commands need it
+
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def spare(proc: str = "/proc", root: str = "") -> tuple[int, str]:
     """-> (bytes to spare, the source of that limit): the least of this process's memory cgroup, those above it and the machine. A
     limit that is not known is ignored. `proc` and `root` are for tests."""

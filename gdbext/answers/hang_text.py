@@ -43,6 +43,21 @@ def sentence(kind: str, culprits: Sequence[dict[str, Any]]) -> str:
     return f"{MEANING[kind]}: {', '.join(named[:LOOKED])}{more}"
 
 
+def ends_at(data: dict[str, Any], pids: Collection[int] | None = None) -> str:
+    """What most waits end at, after a sentence that knows no culprit; "" where there are no waits. `pids`: of these processes."""
+
+    def size(node: dict[str, Any]) -> int:
+        return int(node["alike"]) + sum(map(size, node["children"]))
+
+    roots = [one for one in data["tree"] if one["place"] is not None and one["state"] != "ring" and one["children"]]
+    roots = [one for one in roots if pids is None or one["place"]["pid"] in pids]
+    end = max(roots, key=size, default=None)
+    if end is None:
+        return ""
+    who = escape(name(end["place"]))
+    return f"; the waits end at {end['why'] if end['why'].startswith(who) else who + ': ' + end['why']}"
+
+
 def _of_one_process(culprits: Sequence[dict[str, Any]]) -> bool:
     """Whether they are threads and tasks of one process."""
     return len({(c.get("node"), c["pid"]) for c in culprits}) == 1 and all(c.get("tid") or c.get("task") for c in culprits)

@@ -7,6 +7,7 @@ from typing import Sequence
 
 from ..access import stop_nothing
 from ..answers.hang import CULPRIT
+from ..answers.hang_text import ends_at
 from ..api import choosing
 from ..api.verdicts import Verdict, of_bundles
 from ..errors import NotFoundError
@@ -73,7 +74,8 @@ class LlmProbe(Command):
             before = _blamed(verdict)
             status, verdict = self._look(session, args)
             looks, status = 2, status if _blamed(verdict) == before and before[1] else UNKNOWN
-        return self._answer(args, status, verdict, f"{verdict.kind}: {verdict.sentence}", looks)
+        more = ends_at(verdict.data) if verdict.kind == "unknown" else ""
+        return self._answer(args, status, verdict, f"{verdict.kind}: {verdict.sentence}{more}", looks)
 
     def _look(self, session: Session, args: Args) -> tuple[int, Verdict]:
         """-> (one of the statuses, the verdict) of one look."""

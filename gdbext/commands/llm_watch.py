@@ -14,7 +14,7 @@ from .. import __version__, log
 from ..access import stop_nothing
 from ..access.snapshot import CoreFileTarget
 from ..answers import hang, report
-from ..answers.hang_text import hang_lines
+from ..answers.hang_text import ends_at, hang_lines
 from ..answers.requests import request_data
 from ..api import bundled_memory, choosing
 from ..api.verdicts import of_bundles
@@ -242,11 +242,13 @@ class _Judge:
     def full(self, found: Sequence[ProcessRef], lasted: float) -> Verdict:
         """The whole examination: milliseconds of a pause for each process, whose copies are what a box has of its memory."""
         seen = examining.examine(found, self._targets, self._wait, (prefetch.KV,), kept=READER, lasted=lasted)
+        self._targets.rest()
         data = hang.hang_data(seen)
         quiet = data["verdict"] in QUIET
         named = [(r.request_id, r.external_id, *r.behind, *(r.partner or ())[1:]) for r in seen.requests or ()]
         ids = [*dict.fromkeys(one for each_one in named for one in each_one if one)]
-        said = Verdict(data, "", hang_lines(data, PLAIN, False), quiet, ids=ids, parts=_parts(seen, data, ids))
+        more = ends_at(data) if data["verdict"] == "unknown" else ""
+        said = Verdict(data, "", hang_lines(data, PLAIN, False), quiet, more=more, ids=ids, parts=_parts(seen, data, ids))
         said.fill = lambda said: self._fill(said, seen)
         if not quiet:
             self.last = data
@@ -304,7 +306,8 @@ def _parts(seen: examining.Examination, data: dict[str, Any], ids: Sequence[str]
     found = []
     for verdict, said in zip(seen.verdicts, data["verdicts"]):
         pids = {s.pid for s in seen.seen if s.pid and s.name in verdict.processes}
-        found.append((frozenset(pids), Verdict(said, quiet=said["verdict"] in QUIET, ids=ids)))
+        more = ends_at(data, pids) if said["verdict"] == "unknown" else ""
+        found.append((frozenset(pids), Verdict(said, quiet=said["verdict"] in QUIET, more=more, ids=ids)))
     return found
 
 

@@ -63,6 +63,16 @@ class Targets:
         """The Targets of running processes."""
         return [target for _, target in self._opened.values() if not target.is_stopped]
 
+    def rest(self) -> None:
+        """Nothing is asked for a while: lets go of what was read of processes, and of those that have ended."""
+        for key, (_, target) in list(self._opened.items()):
+            if isinstance(key, int) and target.is_live and not target.is_stopped:
+                target.invalidate()
+                if target.has_ended():
+                    target.lasting.clear()
+                    target.close()
+                    del self._opened[key]
+
     def _forget(self) -> None:
         """Lets those in archives go that are not among the last few: each archive keeps what it unpacked."""
         archives = [getattr(one, "archive", None) for _, one in self._opened.values()]

@@ -165,6 +165,7 @@ class Followed:
         engine = engine_of(rank.ref)
         now = time.monotonic()  # no clock that can be set
         others = [one.rank for one in self.dead if one.engine == engine and now - one.seen < AFTERMATH]
+        others = [one for one in others if one.dying >= rank.came]  # not of the engine in whose place this one came
         others += [one for one in self.ranks.values() if engine_of(one.ref) == engine and one.dying and one is not rank]
         first = not engine or all(one.dying > rank.dying for one in others)
         found = Dead(rank, rank.end or End(), at, first, engine, now)
@@ -173,6 +174,7 @@ class Followed:
         self._left.append((engine, rank.label, rank.pid))
         rank.close()
         self._regroup()
+        self.targets.rest()
         self._due = min(self._due, time.monotonic() + SOONEST)
         return found
 

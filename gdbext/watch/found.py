@@ -12,9 +12,9 @@ SHORT_ID = 6  # characters of a request's id that may be any number's
 @dataclass
 class Verdict:
     """What an examination found: `data` as of llm-hang, `page` and `text` for people; `quiet`: nothing is wrong. For a box:
-    `members` of it by name, `memory`: those that are open files, `processes`: their entries in its manifest.
-    `ids`: of requests, which no event names; `parts`: the verdicts on groups of processes, the gravest first. `fill`: makes what
-    only a box needs, once one is written. -> why a part of it is missing"""
+    `members` of it by name, `memory`: those that are open files, `processes`: their entries in its manifest. `more`: where
+    the waits end, of one without a culprit. `ids`: of requests, which no event names; `parts`: the verdicts on groups of
+    processes, the gravest first. `fill`: makes what only a box needs, once one is written. -> why a part of it is missing"""
 
     data: dict[str, Any]
     page: str = ""
@@ -26,6 +26,7 @@ class Verdict:
     ids: Sequence[str] = ()
     parts: Sequence[tuple[frozenset[int], Verdict]] = ()
     fill: Callable[[Verdict], list[str]] | None = None
+    more: str = ""
 
     def complete(self) -> list[str]:
         """Makes what only a box needs. -> why a part of it is missing"""

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
 from .. import log
-from ..access import cgroups
+from ..access import cgroups, room
 from ..access.procfs import resident_bytes
 from ..engines.processes import ProcessRef
 from ..observe.loop import rounds
 from ..render.text import seconds
 from . import model
 from .engine import EngineWatch
-from .follow import AFTERMATH, GRACE, Dead, Followed, Resolve, engine_of, pids_of, serves_alone
+from .follow import AFTERMATH, GRACE, SETTLE, Dead, Followed, Resolve, engine_of, pids_of, serves_alone
 from .found import Verdict, without_ids, without_numbers
 from .model import Event, Look, OnEvent, OnLook, RankLook
 from .progress import RECOVERED, STALLED, Requests, Standing, countable
@@ -222,7 +222,7 @@ class Watch:
     def _deaths(self, gone: Sequence[Rank], now: float, at: float) -> None:
         dead = [self.followed.ended(rank, at) for rank in sorted(gone, key=lambda rank: rank.dying)]
         bad = []
-        for one in dead:
+        for one in sorted(dead, key=lambda one: not one.end.orderly):
             if one.end.known and one.end.orderly or self._follows(one, now):
                 self._left(one)
             elif one.end.known or one.end.oom or not one.engine:
@@ -252,7 +252,8 @@ class Watch:
             return True
         at, told = self._let_go.get(one.rank.parent, (0.0, False))
         own = one.end.oom or one.end.signal in CRASHES
-        return bool(at) and not own and now < at + AFTERMATH and (at < one.rank.dying or told and at == one.rank.dying)
+        at -= SETTLE if told and at else 0.0  # its files are closed, which ends others, before it has ended
+        return bool(at) and not own and now < at + AFTERMATH and at < one.rank.dying
 
     def _left(self, one: Dead) -> None:
         now = time.monotonic()
@@ -383,6 +384,9 @@ class Watch:
                 self._verdict(part, dead[0].engine, round(time.monotonic() - began, 3))
         if new or dead:
             self.box(why, found)
+        found = part = None
+        told.clear()
+        room.give_back()
         for one in elsewhere[:1]:  # of an engine that was not looked at
             self._examine(_deaths_in_words([one]), [], [one])
 
@@ -423,7 +427,7 @@ class Watch:
             model.VERDICT,
             engine=engine,
             verdict=found.kind,
-            sentence=without_ids(found.data["sentence"], found.ids),
+            sentence=without_ids(found.data["sentence"] + found.more, found.ids),
             culprits=[
                 {"label": without_ids(str(c.get("label") or ""), found.ids), "pid": c.get("pid"), "tid": c.get("tid")}
                 for c in found.data["culprits"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gdbext.answers.hang_text import next_steps, sentence
+from gdbext.answers.hang_text import ends_at, next_steps, sentence
 from gdbext.answers.wait_tree import svg, tree_lines, tree_of
 from gdbext.render.text import PLAIN
 
@@ -133,3 +133,18 @@ def culprit(**more):
 )
 def test_a_verdict_is_one_sentence_with_program_process_and_line(kind, culprits, said):
     assert sentence(kind, culprits) == said
+
+
+@given(st.integers(0, 1 << 32))
+def test_a_sentence_without_a_culprit_says_where_most_waits_end(seed):
+    draw = random.Random(seed)
+    waits = {number: draw.randrange(1, number) for number in range(4, 4 + draw.randrange(1, 9))}  # they end at 1, 2 or 3
+    ends = {}
+    for at in waits:
+        while at in waits:
+            at = waits[at]
+        ends[at] = ends.get(at, 0) + 1
+    said = ends_at({"tree": tree_of(chains_of(waits))}, {7})
+    most = [f"t{end}" for end, count in ends.items() if count == max(ends.values())]
+    assert said.startswith("; the waits end at ") and any(f"({name})" in said for name in most), (said, waits)
+    assert ends_at({"tree": tree_of(chains_of(waits))}, {8}) == "" == ends_at({"tree": []})

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from gdbext.access import room
+from gdbext.access.procfs import resident_bytes
 from gdbext.bundle import format
 from gdbext.commands import llm_watch
 from gdbext.engines.group import Engine
@@ -74,6 +76,22 @@ def test_of_two_deaths_that_one_look_sees_the_first_is_known():
         assert 0.0 < followed.ranks[other.pid].dying < followed.ranks[one.pid].dying
 
 
+def test_deaths_of_the_engine_before_are_not_those_of_this_one(monkeypatch):
+    monkeypatch.setattr(follow, "engine_of", lambda ref: "vllm")
+    followed, firsts = Hands([]).watch.followed, []
+    for _ in range(2):  # it dies, is started anew, and dies again within seconds
+        with subprocess.Popen(["sleep", "1000"]) as one, subprocess.Popen(["sleep", "1000"]) as other:
+            followed.take([ProcessRef(one.pid, "TP0"), ProcessRef(other.pid, "TP1")])
+            for dead in (other, one):
+                dead.kill()
+                dead.wait()
+                followed.note_ends()
+                rank_of = followed.ranks[dead.pid]
+                rank_of.dying = rank_of.dying or time.monotonic()
+            firsts += [followed.ended(followed.ranks[dead.pid], time.time()).first for dead in (other, one)]
+    assert firsts == [True, False, True, False]
+
+
 def test_of_those_that_end_during_an_examination_the_first_is_blamed():
     with subprocess.Popen(["sleep", "1000"]) as one, subprocess.Popen(["sleep", "1000"]) as other:
         refs = [ProcessRef(one.pid, "TP0"), ProcessRef(other.pid, "TP1")]
@@ -97,7 +115,7 @@ def test_of_those_that_end_during_an_examination_the_first_is_blamed():
         assert [one["pid"] for one in of.told(model.DIED)] == [other.pid, one.pid]
 
 
-def test_an_examination_s_time_counts_and_a_stopped_watch_s_does_not(monkeypatch):
+def test_time_of_an_examination_counts_and_of_a_stopped_watch_does_not(monkeypatch):
     of, passed, clock = Hands([]), [], [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(loop, "countable", lambda seconds, poll: passed.append(seconds) or min(seconds, 3.0))
@@ -141,7 +159,8 @@ def ended(pid, dying, signal="", status=None, parent=0, oom=False):
     [
         ([{"dying": 5.2, "status": 1}, {"dying": 5.0, "status": 1}, {"dying": 9.0, "signal": "SIGKILL"}], []),
         ([{"dying": 5.2, "signal": "SIGSEGV"}, {"dying": 5.2, "signal": "SIGKILL", "oom": True}], [2, 3]),
-        ([{"dying": 4.9, "status": 1}], [2]),  # before its parent was told
+        ([{"dying": 4.9, "status": 1}], []),  # its parent has closed its files, and is not gone yet
+        ([{"dying": 4.6, "status": 1}], [2]),  # before its parent was told
         ([{"dying": 5.2, "status": 1, "parent": 99}], [2]),  # somebody ended a worker, and the engine did not stand it
     ],
 )
@@ -256,6 +275,31 @@ def test_memory_that_ran_out_long_before_is_not_why_it_ended(tmp_path, monkeypat
     life.look(time.monotonic() + 6 * ends.OOM_SPAN)  # it takes a while to end
     assert life.end().oom
     life.close()
+
+
+def test_what_was_read_of_a_process_that_has_ended_is_let_go():
+    followed = Hands([]).watch.followed
+    with subprocess.Popen(["sleep", "1000"]) as one, subprocess.Popen(["sleep", "1000"]) as other:
+        seen = [followed.targets.of(ProcessRef(child.pid)) for child in (one, other)]
+        for target in seen:
+            target.read(target.mappings()[0].start, 64)
+            target.lasting["x"] = target
+        one.kill()
+        os.waitid(os.P_PID, one.pid, os.WEXITED | os.WNOWAIT)
+        followed.targets.rest()
+        assert [bool(target._pages) for target in seen] == [False, False]
+        assert [bool(target.lasting) for target in seen] == [False, True]
+        assert followed.targets.running() == seen[1:] == [followed.targets.of(ProcessRef(other.pid))]
+        other.kill()
+
+
+def test_memory_of_an_examination_goes_back_to_the_system():
+    before = resident_bytes(os.getpid())
+    kept = [bytes(4000) for _ in range(20_000)]  # 80 MB in small pieces
+    kept = kept[::1000]
+    freed = resident_bytes(os.getpid())
+    room.give_back()
+    assert len(kept) == 20 and resident_bytes(os.getpid()) - before < max(freed - before, 40 << 20) / 2
 
 
 # ---- what stands -------------------------------------------------------------------------------------------------------
