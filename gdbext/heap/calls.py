@@ -42,7 +42,7 @@ BELOW, ABOVE = 12 << 10, 4 << 10  # bytes of a stack that are read, from its poi
 DEPTH = 14
 SHARE = 0.002  # of a CPU
 LEAST = 3  # looks with a fresh call of the one library
-MOSTLY = 0.4  # of the looks at a thread that took pages
+MOSTLY, OFTEN = 0.4, 0.15  # of the looks at a thread that took pages, where it slept and where it ran
 OTHERS = 0.1  # of those: the calls of all others
 LIBC = re.compile(r"libc(-[\d.]+)?\.so[.\d]*$")
 ALLOCATORS = re.compile(
@@ -70,8 +70,8 @@ class Calls:
         self._callees: dict[int, str] = {}
         self._pointers: dict[int, int] = {}  # stack pointers, by thread
         self._before: dict[int, dict[tuple[int, int], bytes]] = {}  # by thread: by place and return address, the frames
-        self.looks: collections.Counter[int] = collections.Counter()  # by thread
-        self.seen: collections.Counter[tuple[int, Call]] = collections.Counter()  # fresh calls, by thread
+        self.looks: collections.Counter[tuple[int, bool]] = collections.Counter()  # by thread, and whether it ran
+        self.seen: collections.Counter[tuple[int, bool, Call]] = collections.Counter()  # fresh calls, as those
         if target.arch != "x86-64":
             self.why_not = f"calls are not told on {target.arch}"
             return
@@ -85,8 +85,9 @@ class Calls:
         if not self._entries:
             self.why_not = "the process has no libc.so of its own"
 
-    def look(self, tid: int) -> None:
-        """Looks at a thread that took pages lately, if it is time; `GdbextError`, `struct.error` where it is gone."""
+    def look(self, tid: int, runs: bool = False) -> None:
+        """Looks at a thread that took pages lately, asleep or as it `runs`, if it is time; `GdbextError`, `struct.error` where
+        it is gone."""
         if self.why_not or time.monotonic() < self._next:
             return
         spent = time.thread_time()
@@ -94,10 +95,10 @@ class Calls:
         if stands is not None:
             self._pointers[tid] = stands.sp
         if tid in self._pointers:
-            self._look(tid, self._pointers[tid])
+            self._look(tid, self._pointers[tid], runs)
         self._next = time.monotonic() + (time.thread_time() - spent) / self._share
 
-    def _look(self, tid: int, pointer: int) -> None:
+    def _look(self, tid: int, pointer: int, runs: bool) -> None:
         stack = self._target.mapping_at(pointer)
         if stack is None:
             return
@@ -126,8 +127,8 @@ class Calls:
                     found.add(call)
         self._before[tid] = now
         if before is not None:
-            self.looks[tid] += 1
-            self.seen.update((tid, call) for call in found)
+            self.looks[tid, runs] += 1
+            self.seen.update((tid, runs, call) for call in found)
 
     def _callee(self, behind: int) -> str:
         """The function known here that the instruction before `behind` calls, by itself or over a table; '' for any other."""
@@ -150,20 +151,21 @@ class Calls:
     def place(self, kind: str, tid: int) -> Place:
         """The library and function that alone took memory of a kind in a thread, and was not seen to give any back; an empty one
         where none stands out, or Python itself does."""
-        takes: collections.Counter[str] = collections.Counter()
-        functions: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-        gives, looks = set(), self.looks[tid]
-        for (own, call), count in self.seen.items():
-            if own == tid and call.gives:
-                gives.add(call.library)
-            elif own == tid and (kind.startswith(TAKES[call.name]) or kind == HUGE and TAKES[call.name] == ANONYMOUS):
-                takes[call.library] = max(takes[call.library], count)
-                functions[call.library][call.native] += count
-        best, count = (takes.most_common(1) or [("", 0)])[0]
-        few = count < max(LEAST, MOSTLY * looks) or sum(takes.values()) - count > OTHERS * looks
-        if few or best in gives or PYTHON.match(best):
-            return Place()
-        return Place(best, functions[best].most_common(1)[0][0])
+        gives = {call.library for own, _, call in self.seen if own == tid and call.gives}
+        for runs in (True, False):
+            takes: collections.Counter[str] = collections.Counter()
+            functions: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+            for (own, when, call), count in self.seen.items():
+                taken = TAKES.get(call.name, "") if (own, when) == (tid, runs) and not call.gives else ""
+                if taken and (kind.startswith(taken) or kind == HUGE and taken == ANONYMOUS):
+                    takes[call.library] = max(takes[call.library], count)
+                    functions[call.library][call.native] += count
+            best, count = (takes.most_common(1) or [("", 0)])[0]
+            looks = self.looks[tid, runs]
+            few = count < max(LEAST, (OFTEN if runs else MOSTLY) * looks) or sum(takes.values()) - count > OTHERS * looks
+            if not few and best not in gives and not PYTHON.match(best):
+                return Place(best, functions[best].most_common(1)[0][0])
+        return Place()
 
 
 def _told(name: str, frames: list[NativeFrame]) -> tuple[Call | None, int]:

@@ -361,12 +361,12 @@ class GrowWatch:
         self._heat = {tid: self._heat[tid] for tid in self.hot}
         self._look_at_calls([tid for tid in self.hot if tid in risen])
 
-    def _look_at_calls(self, tids: list[int]) -> None:
+    def _look_at_calls(self, tids: list[int], runs: bool = False) -> None:
         random.shuffle(tids)
         if self.calls is not None:
             for tid in tids:
                 with log.passing_over(GdbextError, struct.error):
-                    self.calls.look(tid)
+                    self.calls.look(tid, runs)
 
     def spot(self, follower: Follower, tid: int) -> None:
         """Follows a thread for a moment. Pages count less where the process has no more of them than before; what is mapped
@@ -385,6 +385,8 @@ class GrowWatch:
 
         for span in follower.follow(tid, pages):
             self.spans.add(self.now(), span)
+        if follower.runs(tid) >= 0:
+            self._look_at_calls([tid], True)
 
     # ---- the end ---------------------------------------------------------------------------------------------------
     def sources(self) -> list[tuple[str, bool, str, str]]:
