@@ -64,7 +64,7 @@ class Calls:
     """What the stacks of one process's threads show, look by look. `share`: of a CPU, that the looks may take."""
 
     def __init__(self, target: ProcTarget, share: float = SHARE) -> None:
-        self._share = share
+        self.share = share
         self._target, self.why_not, self._next = target, "", 0.0
         self._entries: dict[int, str] = {}
         self._callees: dict[int, str] = {}
@@ -96,7 +96,7 @@ class Calls:
             self._pointers[tid] = stands.sp
         if tid in self._pointers:
             self._look(tid, self._pointers[tid], runs)
-        self._next = time.monotonic() + (time.thread_time() - spent) / self._share
+        self._next = time.monotonic() + (time.thread_time() - spent) / self.share
 
     def _look(self, tid: int, pointer: int, runs: bool) -> None:
         stack = self._target.mapping_at(pointer)

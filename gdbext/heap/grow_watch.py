@@ -105,7 +105,7 @@ class GrowWatch:
         self.free = Free(self._code, self.rt, self._code.presence())
         self._heaps: list[int] = []
         self._anonymous: list[tuple[int, int]] = []
-        self._next_free = 0.0
+        self._next_free, self._parts = 0.0, 1
         self._freed: set[tuple[float, int]] = set()  # samples whose pages were free later
         self._pools: list[tuple[float, float]] = []  # bytes of Python's allocator at each look, those of them that are free
         if self.faults is None:
@@ -127,6 +127,14 @@ class GrowWatch:
                 with log.passing_over(GdbextError):
                     return self._code.symbol("mmap", [module])
         return 0
+
+    def share_with(self, parts: int) -> None:
+        """It is one of so many watches, which share what one may take of a CPU."""
+        self._parts = parts
+        if self.follower is not None:
+            self.follower.share /= parts
+        if self.calls is not None:
+            self.calls.share /= parts
 
     # ---- rounds --------------------------------------------------------------------------------------------------
     def now(self) -> float:
@@ -165,7 +173,9 @@ class GrowWatch:
             self._pools.append(self.free.pools(self._anonymous))
         self._heaps = arenas_of(piece.start for piece in pieces if piece.rss and not piece.path)
         self._look_cost = max(self._look_cost * 0.7, time.process_time() - spent)
-        self._next_look = self.now() + max(self.seconds / LOOKS, min(self._look_cost / LOOK_SHARE, self.seconds / 7))
+        self._next_look = self.now() + max(
+            self.seconds / LOOKS, min(self._parts * self._look_cost / LOOK_SHARE, self.seconds / 7)
+        )
 
     def _look_for_free(self) -> None:
         """Which of the pages that were sampled lately, and of some of all, are free now."""
@@ -176,7 +186,7 @@ class GrowWatch:
         for one, free in zip(some, self.free.free([one.address for one in some])):
             if free:
                 self._freed.add((one.time, one.address))
-        self._next_free = self.now() + (time.process_time() - spent) / FREE_SHARE
+        self._next_free = self.now() + self._parts * (time.process_time() - spent) / FREE_SHARE
 
     def _first_word(self, address: int) -> int:
         try:
@@ -504,8 +514,7 @@ def run(watches: Sequence[GrowWatch], seconds: float) -> None:
     """Watches processes for so long, or until all have ended."""
     began = time.monotonic()
     for one in watches:
-        if one.follower is not None:
-            one.follower.share /= len(watches)
+        one.share_with(len(watches))
     try:
         while time.monotonic() - began < seconds and any(not one.ended for one in watches):
             before = time.process_time()

@@ -288,6 +288,7 @@ def _rows(kind: str, grown: int, looks: Sequence[Look], taken: Sequence[Taken], 
     if sum(again.values()) > sum(named.values()):
         toucher = max(again, key=lambda place: again[place])
         own = by_place[toucher]
+        toucher = toucher._replace(native=_native(own))
         tids = [tid for tid, _ in collections.Counter(one.tid for one in own).most_common(4)]
         return [Row(called, toucher, tids, grown, int(60 * grown / span), 0.0, None, own[0].way, len(own), path).doubted()]
     if not named:
@@ -303,11 +304,10 @@ def _rows(kind: str, grown: int, looks: Sequence[Look], taken: Sequence[Taken], 
         back = 1 - pages / all_pages if own[0].address else None
         tids = [tid for tid, _ in collections.Counter(one.tid for one in kept).most_common(4)]
         since = 0.0 if first < span / PARTS else first
-        native = collections.Counter(one.place.native for one in kept).most_common(1)[0][0]
         rows.append(
             Row(
                 called,
-                place._replace(native=native),
+                place._replace(native=_native(kept)),
                 tids,
                 share,
                 int(60 * share / span),
@@ -319,6 +319,11 @@ def _rows(kind: str, grown: int, looks: Sequence[Look], taken: Sequence[Taken], 
             )
         )
     return rows
+
+
+def _native(own: Sequence[Taken]) -> str:
+    """The function that most of the samples of one library have."""
+    return collections.Counter(one.place.native for one in own).most_common(1)[0][0]
 
 
 def _best(kind: str, grown: int, taken: Sequence[Taken]) -> list[Taken]:
