@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import bisect
 import collections
+import itertools
 import os
 import random
 import re
@@ -19,9 +20,11 @@ import time
 from typing import Sequence
 
 from .. import log
+from ..access.model import NativeFrame
 from ..access.page_faults import Fault, Mapped, PageFaults, SampledStack
 from ..access.proc import ProcTarget
 from ..access.procfs import read_proc, read_stat, status_field, task_ids
+from ..access.remote_memory import read_ranges
 from ..access.unwind import PC, Unwinder
 from ..cpython import runtime as runtimes
 from ..cpython.codes import bytecode, nested
@@ -49,7 +52,9 @@ DETAIL = 12  # samples of a round whose stacks are told
 MAX_TAKEN = 20_000
 MAX_LATER = 500  # samples, of 8 KiB at most
 STACK_POINTER = {"x86-64": "rsp", "aarch64": "sp"}
-DEPTH = 14  # native frames
+DEPTH = 48  # native frames
+LOOP = "_PyEval_EvalFrameDefault"
+LOWEST, HIGHEST = 1 << 16, 1 << 47  # addresses
 REUSED = 0.1  # of a page that was touched, where the process has no more than before
 FRESH = 0.005  # seconds from a record to the look at its thread
 MAX_THREADS = 1024
@@ -231,8 +236,10 @@ class GrowWatch:
 
     def of_fault(self, one: Fault, pages: float, frames: list[PyFrame] | None) -> Taken:
         """A sample that stands for so many pages. `frames`: its thread's, read later."""
-        library, native = self._native(one)
-        place, sure, at = self._line_at(one), 2, self._time(one.time)
+        library, native, end = self._native(one)
+        place, sure, at = self._line_at(one, end), 2, self._time(one.time)
+        if place is None and self._learn(one, end):
+            place = self._line_at(one, end)
         if place is None:
             place, sure = self._python(frames), self._fresh(at) if frames else 2
             if frames and len(self._later) < MAX_LATER:
@@ -259,39 +266,70 @@ class GrowWatch:
     def _time(self, stamp: int) -> float:
         return min(max(stamp / 1e9 - self.began, 0.0), self.now())
 
-    def _native(self, one: Fault) -> tuple[str, str]:
-        """(library, function) of the innermost frame that is none of an allocator's; Python itself where none is above it."""
+    def _native(self, one: Fault) -> tuple[str, str, int]:
+        """(library, function) of the innermost frame that is none of an allocator's; Python itself where none is above it; where
+        the innermost frame of the interpreter's loop ends, 0: not seen."""
         if not one.registers:
-            return "", ""
+            return "", "", 0
         arch = self._code.arch
         if self._code.mapping_at(one.registers[PC[arch]]) is None:
             self._code.invalidate()
         memory = SampledStack(self._code, one.registers[STACK_POINTER[arch]], one.stack)
-        found = "", ""
-        for frame in Unwinder(memory).frames(one.registers, DEPTH):  # type: ignore[arg-type]
+        found, told = ("", ""), False
+        for frame, above in itertools.zip_longest(*_with_next(Unwinder(memory).frames(one.registers, DEPTH))):  # type: ignore[arg-type]
             name = os.path.basename(frame.library).replace(" (deleted)", "")
             if not name or not frame.reliable:
                 break
-            found = name, frame.function
-            if not ALLOCATORS.match(name):
-                return found
-        return found
+            if not told:
+                found, told = (name, frame.function), not ALLOCATORS.match(name)
+            if frame.function == LOOP:
+                return (*found, above.sp if above is not None else 0)
+        return (*found, 0)
 
-    def _line_at(self, one: Fault) -> Place | None:
+    def _words(self, one: Fault, end: int) -> tuple[int, ...]:
+        """The registers and the words of the stack up to the end of the interpreter's innermost frame, where that was seen."""
+        size = len(one.stack)
+        if end:
+            size = max(0, min(size, end - one.registers[STACK_POINTER[self._code.arch]]))
+        return (*one.registers.values(), *struct.unpack(f"<{size // 8}Q", one.stack[: size // 8 * 8]))
+
+    def _line_at(self, one: Fault, end: int) -> Place | None:
         """The Python line at a fault: the innermost word of the stack that is the next instruction of code that is known."""
         if not self._starts or not one.stack:
             return None
         low, high = self._starts[0], max(end for end, *_ in self._codes.values())
-        words = struct.unpack(f"<{len(one.stack) // 8}Q", one.stack[: len(one.stack) // 8 * 8])
-        for word in (*one.registers.values(), *words):
+        for word in self._words(one, end):
             if low < word <= high:
                 start = self._starts[bisect.bisect_left(self._starts, word) - 1]
-                end, code, entered = self._codes[start]
-                if entered < word <= end and word % 2 == 0:
+                stop, code, entered = self._codes[start]
+                if entered < word <= stop and word % 2 == 0:
                     line = code.line(word - start - 2)
                     if line:
                         return Place("", "", code.qualname, code.file, line)
         return None
+
+    def _learn(self, one: Fault, end: int) -> bool:
+        """Takes in the code of the frame that the interpreter's innermost loop had, by the pointers to it that are there still.
+        -> whether any is new. The line is believed where its instruction is on the stack too."""
+        rt = self.rt
+        if rt is None or not end or not self._codes:
+            return False
+        at, type_at = rt.layout.frame_code, rt.layout["object.ob_type"]
+        known = next(iter(self._codes.values()))[1]
+        places = [word for word in dict.fromkeys(self._words(one, end)) if word % 8 == 0 and LOWEST < word < HIGHEST]
+        new = False
+        with log.passing_over(GdbextError):
+            kind = self.target.read_now(known.address + type_at, 8)
+            codes = {
+                int.from_bytes(data, "little") & ~rt.dialect.tag_mask
+                for data in read_ranges(self.pid, [(p + at, 8) for p in places])
+            }
+            codes = {code for code in codes if code % 8 == 0 and LOWEST < code < HIGHEST}
+            for code, data in zip(sorted(codes), read_ranges(self.pid, [(code + type_at, 8) for code in sorted(codes)])):
+                if data == kind:
+                    with log.passing_over(GdbextError):
+                        new |= self._know(Code(rt, code))
+        return new
 
     # ---- Python ----------------------------------------------------------------------------------------------------
     def frames(self, tids: set[int]) -> dict[int, list[PyFrame]]:
@@ -474,7 +512,7 @@ class GrowWatch:
             last[one.address // grown.PAGE] = number
         found = []
         for number, one in enumerate(self.taken):
-            place = self._line_at(self._later[number]) if number in self._later else None
+            place = self._line_again(self._later[number]) if number in self._later else None
             if place is not None:
                 one = one._replace(place=place._replace(library=one.place.library, native=one.place.native), sure=2)
             if one.address:
@@ -489,6 +527,9 @@ class GrowWatch:
         self.born = [one._replace(stays=one.address in alive) for one in self.born]
         self._where_they_stand(alive)
 
+    def _line_again(self, one: Fault) -> Place | None:
+        return self._line_at(one, self._native(one)[2])
+
     def _where_they_stand(self, alive: set[int]) -> None:
         """Threads that were born have the place where they stand, if it is not known who started them."""
         lacking = {one.address for one in self.born if one.address in alive and one.place == Place()}
@@ -502,6 +543,10 @@ class GrowWatch:
         with log.passing_over(GdbextError, OSError):
             return read_stat(self.pid, tid).name.decode("utf-8", "replace")
         return ""
+
+
+def _with_next(frames: list[NativeFrame]) -> tuple[list[NativeFrame], list[NativeFrame]]:
+    return frames, frames[1:]
 
 
 def _own(frames: list[PyFrame] | None) -> list[PyFrame] | None:

@@ -4,6 +4,8 @@ Windows in pairs, with the watch and without, in an order drawn for each pair: t
 work, some milliseconds. Other programs on the machine lengthen some units; the median hardly.
 """
 
+import fcntl
+import mmap
 import os
 import random
 import statistics
@@ -11,10 +13,12 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
+from gdbext.access import page_faults  # noqa: E402
 from gdbext.access.proc import ProcTarget  # noqa: E402
 from gdbext.heap import grow_watch  # noqa: E402
 
@@ -34,6 +38,7 @@ with open(sys.argv[1], "wb", 0) as f:
         took = time.thread_time() - began
         f.write(struct.pack("<dd", time.monotonic(), took))
 """
+ENABLE, DISABLE = 0x2400, 0x2401  # PERF_EVENT_IOC_
 BEGIN = 1.0  # seconds of a window that do not count: the first samples come faster
 
 
@@ -52,8 +57,39 @@ def _window(pid, file, seconds, faults):
     return statistics.median(took for at, took in units if began < at < began + seconds)
 
 
+def _events(pairs):
+    """What the kernel's events add to the CPU time of page faults, one in `period` sampled, by pairs of a millisecond."""
+    tid = threading.get_native_id()
+    faults = page_faults.PageFaults(os.getpid(), [tid])
+    event, pages = faults.threads[tid].file, 512
+
+    def unit():
+        began = time.thread_time_ns()
+        with mmap.mmap(-1, pages * 4096) as area:
+            for at in range(0, pages * 4096, 4096):
+                area[at] = 1
+        return time.thread_time_ns() - began
+
+    for period in (1, 100, 3000):
+        faults.threads[tid].set_period(period)
+        found = []
+        for _ in range(pairs):
+            took = {}
+            for on in random.sample([0, 1], 2):
+                fcntl.ioctl(event, ENABLE if on else DISABLE, 0)
+                took[on] = unit()
+            faults.take()
+            found.append((took[1] - took[0], took[0]))
+        low, more, high = statistics.quantiles([more for more, _ in found], n=4)
+        one, error = statistics.median(plain for _, plain in found), 1.25 * (high - low) / 1.35 / pairs**0.5
+        said = f"{more / pages:.0f} ± {error / pages:.0f} ns more than {one / pages:.0f} ({100 * more / one:.2f} %)"
+        print(f"a page fault, one of {period} sampled: {said}, {pairs} pairs", flush=True)
+    faults.close()
+
+
 def main():
     pairs, seconds = int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 3.0
+    _events(100 * pairs)
     for kind in ("touches", "computes"):
         with tempfile.NamedTemporaryFile() as file:
             with subprocess.Popen([sys.executable, "-c", SUBJECT, file.name, kind]) as child:

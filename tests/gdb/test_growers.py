@@ -79,6 +79,50 @@ def test_who_warms_up_or_churns_is_not_named_without_perf_either(libraries, tmp_
     assert "<polyline" in text and "cannot see" in text
 
 
+INNER = """
+kept = []
+
+
+def keeps():
+    kept.append(bytearray(b"x") * 300_000)
+
+
+def called(function):
+    keeps()
+    return function()
+"""
+OUTER = """
+import inner, time
+
+
+def work():
+    end = time.perf_counter() + 0.03
+    while time.perf_counter() < end:
+        sum(range(3000))
+
+
+print('{"line": %d}' % (inner.keeps.__code__.co_firstlineno + 1), flush=True)
+while True:
+    list(map(inner.called, [work]))
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_a_short_function_below_a_call_from_c_is_named_itself(python, tmp_path):
+    perf_or_skip()
+    (tmp_path / "inner.py").write_text(INNER)
+    (tmp_path / "outer.py").write_text(OUTER)
+    with subprocess.Popen([python, str(tmp_path / "outer.py")], stdout=subprocess.PIPE, text=True) as process:
+        truth = json.loads(process.stdout.readline())
+        try:
+            answer = told(watch(process.pid, 8))
+        finally:
+            process.kill()
+    lines = {(os.path.basename(row["file"]), row["line"]) for row in answer["grows"] if row["file"]}
+    assert lines <= {("inner.py", truth["line"])}, answer["grows"]  # none where the machine gave it no time
+
+
 def test_a_line_that_touches_what_another_keeps_is_not_named(libraries):
     ways = [[], ["-no-perf"]] if perf_is_there() else [["-no-perf"]]
     with ExitStack() as stack:
