@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import bisect
 import collections
-import itertools
 import os
 import random
 import re
@@ -20,7 +19,6 @@ import time
 from typing import Sequence
 
 from .. import log
-from ..access.model import NativeFrame
 from ..access.page_faults import Fault, Mapped, PageFaults, SampledStack
 from ..access.proc import ProcTarget
 from ..access.procfs import read_proc, read_stat, status_field, task_ids
@@ -37,6 +35,7 @@ from .counters import counters
 from .follow import Follower
 from .free import OFTEN, Free, arenas_of
 from .grown import ARENAS, HEAP, HUGE, Look, Place, Row, Spans, Taken
+from .loops import Loops
 
 SHARE = 0.006  # of a CPU
 ROUND = 0.25  # seconds between rounds
@@ -53,7 +52,6 @@ MAX_TAKEN = 20_000
 MAX_LATER = 500  # samples, of 8 KiB at most
 STACK_POINTER = {"x86-64": "rsp", "aarch64": "sp"}
 DEPTH = 48  # native frames
-LOOP = "_PyEval_EvalFrameDefault"
 LOWEST, HIGHEST = 1 << 16, 1 << 47  # addresses
 REUSED = 0.1  # of a page that was touched, where the process has no more than before
 FRESH = 0.005  # seconds from a record to the look at its thread
@@ -82,6 +80,7 @@ class GrowWatch:
         self._code = ProcTarget(self.pid)
         self._codes: dict[int, tuple[int, Code, int]] = {}  # by where the bytecode begins: its end, where it has been entered
         self._starts: list[int] = []
+        self._loops = Loops(self._code)
         self._minor: dict[int, int] = {}
         self.hot: list[int] = []
         self._heat: dict[int, float] = {}  # pages that these threads took lately
@@ -241,7 +240,8 @@ class GrowWatch:
         if place is None and self._learn(one, end):
             place = self._line_at(one, end)
         if place is None:
-            place, sure = self._python(frames), self._fresh(at) if frames else 2
+            sure = self._fresh(at) if frames else 2
+            place = self._python(frames) if sure else Place()
             if frames and len(self._later) < MAX_LATER:
                 self._later[len(self.taken)] = one
         return Taken(at, one.tid, place._replace(library=library, native=native), pages, one.address, grown.FAULT, sure=sure)
@@ -275,16 +275,16 @@ class GrowWatch:
         if self._code.mapping_at(one.registers[PC[arch]]) is None:
             self._code.invalidate()
         memory = SampledStack(self._code, one.registers[STACK_POINTER[arch]], one.stack)
-        found, told = ("", ""), False
-        for frame, above in itertools.zip_longest(*_with_next(Unwinder(memory).frames(one.registers, DEPTH))):  # type: ignore[arg-type]
+        frames = Unwinder(memory).frames(one.registers, DEPTH)  # type: ignore[arg-type]
+        found = "", ""
+        for frame in frames:
             name = os.path.basename(frame.library).replace(" (deleted)", "")
             if not name or not frame.reliable:
                 break
-            if not told:
-                found, told = (name, frame.function), not ALLOCATORS.match(name)
-            if frame.function == LOOP:
-                return (*found, above.sp if above is not None else 0)
-        return (*found, 0)
+            found = name, frame.function
+            if not ALLOCATORS.match(name):
+                break
+        return (*found, self._loops.end(frames))
 
     def _words(self, one: Fault, end: int) -> tuple[int, ...]:
         """The registers and the words of the stack up to the end of the interpreter's innermost frame, where that was seen."""
@@ -295,7 +295,7 @@ class GrowWatch:
 
     def _line_at(self, one: Fault, end: int) -> Place | None:
         """The Python line at a fault: the innermost word of the stack that is the next instruction of code that is known."""
-        if not self._starts or not one.stack:
+        if not self._starts or not one.stack or not end:
             return None
         low, high = self._starts[0], max(end for end, *_ in self._codes.values())
         for word in self._words(one, end):
@@ -543,10 +543,6 @@ class GrowWatch:
         with log.passing_over(GdbextError, OSError):
             return read_stat(self.pid, tid).name.decode("utf-8", "replace")
         return ""
-
-
-def _with_next(frames: list[NativeFrame]) -> tuple[list[NativeFrame], list[NativeFrame]]:
-    return frames, frames[1:]
 
 
 def _own(frames: list[PyFrame] | None) -> list[PyFrame] | None:
