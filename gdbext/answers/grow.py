@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
-from ..heap.grow_watch import PYTHON, GrowWatch
-from ..heap.grown import FILES, SHARED, STACKS, Row
+from ..heap.calls import PYTHON
+from ..heap.grow_watch import GrowWatch
+from ..heap.grown import FILES, SHARED, STACKS, Place, Row
 from ..heap.writers import HEAP
 from ..render import html
 from ..render.fields import NUMBER, REAL, TEXT, Field, Fields, or_none
@@ -21,7 +22,10 @@ def _where(row: dict[str, Any], style: Style) -> str:
     line = ""
     if row["file"]:
         line = f"{style.name(row['function'])} ({style.source(row['file'], short_path(row['file']) + ':' + str(row['line']))})"
-    return ", ".join(filter(None, (native, line))) or style.dim("not seen: only that it grows")
+    unknown = (
+        "not known who keeps it: first touched by " + row["touched_by"] if row["touched_by"] else "not seen: only that it grows"
+    )
+    return ", ".join(filter(None, (native, line))) or style.dim(unknown)
 
 
 def _thread(row: dict[str, Any], style: Style) -> str:
@@ -31,6 +35,11 @@ def _thread(row: dict[str, Any], style: Style) -> str:
 
 def _back(row: dict[str, Any], style: Style) -> str:
     return "" if row["given_back"] is None else f"{100 * row['given_back']:.0f} %"
+
+
+def _words(place: Place) -> str:
+    line = f"{place.function} ({short_path(place.file)}:{place.line})" if place.file else ""
+    return ", ".join(filter(None, (f"{place.library} {place.native}".strip(), line)))
 
 
 def _of_place(name: str) -> Any:
@@ -53,8 +62,11 @@ PLACE = Fields(
           cell=lambda at: "the beginning" if not at else f"{at:.0f} s"),
     Field("given_back", REAL, "part of the sampled pages of that place that are gone; null where it is not known", digits=2,
           head="given back", draw=_back),
+    Field("touched_by", TEXT, "who touched the pages first; it gives some back, and who keeps them is not known",
+          read=lambda row: _words(row.first) or None),
     Field("path", TEXT, "the file that grew; of a container who holds it", read=or_none("path"), head="what"),
-    Field("source", str, "`page faults`, `mappings`, `writes` (of a container), `looks`, `threads`, `differences`: nobody"),
+    Field("source", str, "`page faults`, `mappings`, `writes` (of a container), `looks`, `calls` (that stacks show), `threads`, "
+          "`differences`: nobody"),
     Field("samples", int, "whose pages are there still; of a container: writes, looks"),
 )  # fmt: skip
 SOURCE = Fields(

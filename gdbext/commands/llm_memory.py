@@ -83,10 +83,12 @@ class LlmMemory(Command):
 
     Where the kernel gives samples of page faults (perf_event_open: for whoever may trace the process, unless perf_event_paranoid
     is above 2 or a container forbids it) each has its native stack and its Python line. Else, or with -no-perf, the threads that
-    take most are followed for moments in which they run: a line in which one's count of faults rises takes the memory. That names
-    no library, and fewer lines than samples do; the answer says what it cannot see. What warms up, or is taken and given back,
-    within the time is not named; what does so over a longer time needs a longer -grow. -o FILE
-    writes a page with the curve then."""
+    take most are followed for moments in which they run: a line in which one's count of faults rises takes the memory. Their
+    stacks, with what calls that have returned left there, show whose malloc or mmap took it (x86-64). That names fewer places
+    than samples do; the answer says what it cannot see. Who touches memory first need not keep it: where it was given back and
+    used again, the answer says who touched it, and that who keeps it is not known. What warms up, or is taken and given back,
+    within the time is not named; what does so over a longer time needs a longer -grow. -o FILE writes a page with the curve
+    then."""
 
     name = "llm-memory"
     fields = ANSWER

@@ -20,10 +20,11 @@ from ..observe.bulk_stacks import MovedError, StackReader, ThreadPlaces
 from .grown import Place, Span
 
 SPOT = 0.0035  # seconds between two looks at the threads that take most
-SELDOM = 8  # times as seldom, where it is known when they wake
+SELDOM = 60  # times as seldom, where it is known when they wake
 EARLY = 0.0003  # seconds before a thread wakes
 SPOTS = 0.004  # of a CPU, for these looks
-FOLLOW = 0.002  # seconds for which a running thread is read
+FOLLOW, BRIEF = 0.002, 0.0007  # seconds for which a running thread is read; mostly, where nothing rises in it
+THOROUGH = 0.25  # of the looks: to the end
 IDLE = 0.001  # seconds without a change after which it is not: it waits for a CPU, or for C
 APART = 0.0003  # seconds between two readings: more may have been any line
 LATE, NAP = 0.002, 0.00003  # seconds for which a thread that should wake is waited for
@@ -43,6 +44,7 @@ class Follower:
         self._places: dict[int, ThreadPlaces] = {}
         self._files: dict[int, int] = {}
         self.wakes: dict[int, float] = {}  # when a thread wakes by itself
+        self._due: set[int] = set()  # threads that wake now
         self._free = 0.0  # when the next look may begin
         self._cpus = os.sched_getaffinity(0)
         self._lines: list[Place] = [Place()]
@@ -110,13 +112,21 @@ class Follower:
         return int(stat.split(None, 8)[7]) if stat[:1] in RUNS else -1
 
     def _stat(self, tid: int) -> bytes:
-        file = self._files.get(tid)
+        stat = self._file(tid, f"task/{tid}/stat")
+        return stat[stat.rindex(b")") + 2 :]
+
+    def memory(self) -> tuple[int, int]:
+        """(pages that are mapped, pages that are resident); OSError, ValueError where the process is gone."""
+        mapped, resident = self._file(0, "statm").split(None, 2)[:2]
+        return int(mapped), int(resident)
+
+    def _file(self, key: int, name: str) -> bytes:
+        file = self._files.get(key)
         if file is None:
             if len(self._files) >= MAX_OPEN:
                 self.close()
-            file = self._files[tid] = os.open(f"/proc/{self._target.pid}/task/{tid}/stat", os.O_RDONLY)
-        stat = os.pread(file, 2048, 0)
-        return stat[stat.rindex(b")") + 2 :]
+            file = self._files[key] = os.open(f"/proc/{self._target.pid}/{name}", os.O_RDONLY)
+        return os.pread(file, 2048, 0)
 
     def _leave(self, tid: int) -> None:
         """Leaves the CPU that a thread ran on last: while it is read there it does not run."""
@@ -125,25 +135,44 @@ class Follower:
             os.sched_setaffinity(0, wanted)
 
     def follow(self, tid: int, count: Callable[[int], float]) -> Iterator[Span]:
-        """What `count(pages)` rises by while a thread runs, a moment at most. `pages`: that it has touched first."""
+        """What `count(pages)` rises by while a thread runs, a moment at most; one that wakes now is waited for. `pages`: that it
+        has touched first, -1: it sleeps."""
         self._leave(tid)
-        begin = at = changed = time.monotonic()
-        last: list[tuple[int, float, float]] = []  # the two readings before: line, count, when
-        pages = -1
-        while at - begin < FOLLOW and at - changed < IDLE:
-            chain, before = self._chain(tid), pages
-            pages = self.runs(tid)
-            now, at = count(pages), time.monotonic()
-            node = self._line(chain) if pages >= 0 else 0
-            if not last or node != last[-1][0] or pages != before:
+        last: tuple[int, float, float] | None = None  # the reading before: line, count after it, when
+        if tid in self._due:
+            self._due.discard(tid)
+            last = self._awaits(tid, count)
+            if last is None:
+                return
+        begin = changed = at = time.monotonic()
+        pages, end, known = -1, begin + (FOLLOW if random.random() < THOROUGH else BRIEF), -1
+        while at < end and at - changed < IDLE:
+            before = count(self.runs(tid))  # of lines that were left before this one is read
+            started = time.monotonic()
+            node = self._line(self._chain(tid))
+            known, pages = pages, self.runs(tid)
+            after, at = count(pages), time.monotonic()
+            node = node if pages >= 0 else 0
+            if last is None or node != last[0] or pages != known:
                 changed = at
-            if len(last) == 2 and last[1][2] - last[0][2] < APART:
-                rise, (first, then) = last[1][1] - last[0][1], (last[0][0], last[1][0])
-                if first != then or then == node:  # what is counted comes a moment after the line
-                    yield Span(tid, self._lines[first], self._lines[then], rise)
+            if last is not None and started - last[2] < APART:
+                rise = before - last[1]
+                end = begin + FOLLOW if rise > 0 else end
+                yield Span(tid, self._lines[last[0]], self._lines[node], rise)
             if pages < 0:
                 return
-            last = [*last[-1:], (node, now, at)]
+            last = node, after, at
+
+    def _awaits(self, tid: int, count: Callable[[int], float]) -> tuple[int, float, float] | None:
+        """Waits for a thread that wakes about now. -> the last reading of its sleep; None where it does not wake."""
+        end, found = time.monotonic() + EARLY + LATE, None
+        node = self._line(self._chain(tid))
+        while time.monotonic() < end:
+            if self.runs(tid) >= 0:
+                return found
+            found = node, count(-1), time.monotonic()
+            time.sleep(NAP)
+        return None
 
     def spots(self, hot: Sequence[int], until: float, look: Callable[[Follower, int], None]) -> None:
         """Waits for the next moment at which one of `hot` may run, until `until` at most, and looks at those that do."""
@@ -160,8 +189,9 @@ class Follower:
         for tid in hot:
             with log.passing_over(GdbextError, OSError, ValueError, LookupError):
                 if at == wakes.get(tid):
-                    self.awaits(tid)
-                if self.runs(tid) >= 0:
+                    del self.wakes[tid]
+                    self._due.add(tid)
+                if tid in self._due or self.runs(tid) >= 0:
                     look(self, tid)
                     if self.runs(tid) < 0:
                         self.sleeps(tid, time.monotonic())
@@ -176,13 +206,6 @@ class Follower:
         left, whole = system_calls.time_limit_of(self._target, tid)
         if left and (fell or not whole):
             self.wakes[tid] = (fell if whole else now) + left
-
-    def awaits(self, tid: int) -> None:
-        """Waits for a thread that wakes about now."""
-        end = self.wakes.pop(tid) + LATE
-        self._leave(tid)
-        while time.monotonic() < end and self.runs(tid) < 0:
-            time.sleep(NAP)
 
     def close(self) -> None:
         """Closes its files."""

@@ -10,6 +10,7 @@ thread that have it both (`follow`).
 from __future__ import annotations
 
 import bisect
+import collections
 import os
 import random
 import re
@@ -20,7 +21,8 @@ from typing import Sequence
 from .. import log
 from ..access.page_faults import Fault, Mapped, PageFaults, SampledStack
 from ..access.proc import ProcTarget
-from ..access.procfs import read_proc, read_stat, resident_bytes, status_field, task_ids
+from ..access.procfs import read_proc, read_stat, status_field, task_ids
+from ..access.remote_memory import read_ranges
 from ..access.unwind import PC, Unwinder
 from ..cpython import runtime as runtimes
 from ..cpython.codes import bytecode, nested
@@ -28,9 +30,12 @@ from ..cpython.frames import Code, PyFrame
 from ..cpython.runtime import Runtime
 from ..errors import GdbextError
 from . import grown, resident
+from .calls import ALLOCATORS, Calls
 from .counters import counters
 from .follow import Follower
-from .grown import Look, Place, Row, Spans, Taken
+from .free import OFTEN, Free, arenas_of
+from .grown import ARENAS, HEAP, HUGE, Look, Place, Row, Spans, Taken
+from .loops import Loops
 
 SHARE = 0.006  # of a CPU
 ROUND = 0.25  # seconds between rounds
@@ -39,22 +44,23 @@ COOLS = 0.9  # from round to round
 HOT = 3  # of these threads
 LOOKS = 24  # of all mappings, at most
 LOOK_SHARE = 0.003  # of a CPU for them
+FREE_SHARE = 0.002  # of a CPU, for looks at what allocators hold free
+CHECKED = 48  # samples of which each such look asks
+AMPLE = 5 << 18  # bytes of free pools: more than a new arena of Python's has
 DETAIL = 12  # samples of a round whose stacks are told
 MAX_TAKEN = 20_000
 MAX_LATER = 500  # samples, of 8 KiB at most
 STACK_POINTER = {"x86-64": "rsp", "aarch64": "sp"}
-DEPTH = 14  # native frames
+DEPTH = 48  # native frames
+LOWEST, HIGHEST = 1 << 16, 1 << 47  # addresses
 REUSED = 0.1  # of a page that was touched, where the process has no more than before
 FRESH = 0.005  # seconds from a record to the look at its thread
 MAX_THREADS = 1024
-ALLOCATORS = re.compile(
-    r"(libc|libc-[\d.]+|ld-.*|libpthread.*|libstdc\+\+|libc\+\+|libjemalloc|libtcmalloc.*|libmimalloc.*|libgcc_s)\.so[.\d]*$"
-)
-PYTHON = re.compile(r"(libpython3[\d.]*t?\.so[.\d]*|python3?[\d.]*t?)$")
 CANNOT = {
     "page faults": "memory that the kernel fills itself (mlock, MAP_POPULATE), and memory that is used again without a fault",
     "new mappings": "the library that made them",
     "counts": "the library, the address and the shortest lines: what a thread takes counts for whatever grows",
+    "calls": "calls whose frames were written over before a look, those made by inlined or generated code, and who keeps a block",
     "smaps": "who took the memory",
     "frames": "code that ran before it was first seen",
 }
@@ -74,10 +80,11 @@ class GrowWatch:
         self._code = ProcTarget(self.pid)
         self._codes: dict[int, tuple[int, Code, int]] = {}  # by where the bytecode begins: its end, where it has been entered
         self._starts: list[int] = []
+        self._loops = Loops(self._code)
         self._minor: dict[int, int] = {}
         self.hot: list[int] = []
         self._heat: dict[int, float] = {}  # pages that these threads took lately
-        self.spans = Spans()
+        self.spans, self._mapped_most = Spans(), 0
         self._counted: dict[int, int] = {}  # faults that no sample stands for yet, by thread
         self._later: dict[int, Fault] = {}  # samples whose code is not known yet, by number in `taken`
         self._mapped: dict[int, int] = {}  # bytes of mappings, by where they begin and where they end
@@ -98,8 +105,16 @@ class GrowWatch:
         self.began = time.monotonic()
         self._look_cost, self._next_look = 0.0, 0.0
         self.follower: Follower | None = None
+        self.calls: Calls | None = None
+        self.free = Free(self._code, self.rt, self._code.presence())
+        self._heaps: list[int] = []
+        self._anonymous: list[tuple[int, int]] = []
+        self._next_free, self._parts = 0.0, 1
+        self._freed: set[tuple[float, int]] = set()  # samples whose pages were free later
+        self._pools: list[tuple[float, float]] = []  # bytes of Python's allocator at each look, those of them that are free
         if self.faults is None:
             self.follow()
+            self.calls = Calls(self._code)
             self._minor = self._counts()
 
     def follow(self) -> Follower | None:
@@ -116,6 +131,14 @@ class GrowWatch:
                 with log.passing_over(GdbextError):
                     return self._code.symbol("mmap", [module])
         return 0
+
+    def share_with(self, parts: int) -> None:
+        """It is one of so many watches, which share what one may take of a CPU."""
+        self._parts = parts
+        if self.follower is not None:
+            self.follower.share /= parts
+        if self.calls is not None:
+            self.calls.share /= parts
 
     # ---- rounds --------------------------------------------------------------------------------------------------
     def now(self) -> float:
@@ -134,6 +157,8 @@ class GrowWatch:
                 self._take(self.faults)
             else:
                 self._compare()
+            if self.now() >= self._next_free:
+                self._look_for_free()
         except GdbextError as e:
             log.passed_over(e)
             self.ended = not os.path.exists(f"/proc/{self.pid}")
@@ -146,8 +171,26 @@ class GrowWatch:
         locked = int((status_field(status, b"VmLck").split() or [b"0"])[0]) * KIB
         threads = int(status_field(status, b"Threads") or b"0")
         self.looks.append(grown.looked(self.now(), pieces, self._first_word, locked, threads))
+        own = [piece for piece in pieces if piece.rss and not piece.path and "w" in piece.perms]
+        self._anonymous = [(piece.start, piece.end) for piece in own]
+        if self.faults is None:
+            self._pools.append(self.free.pools(self._anonymous))
+        self._heaps = arenas_of(piece.start for piece in pieces if piece.rss and not piece.path)
         self._look_cost = max(self._look_cost * 0.7, time.process_time() - spent)
-        self._next_look = self.now() + max(self.seconds / LOOKS, min(self._look_cost / LOOK_SHARE, self.seconds / 7))
+        self._next_look = self.now() + max(
+            self.seconds / LOOKS, min(self._parts * self._look_cost / LOOK_SHARE, self.seconds / 7)
+        )
+
+    def _look_for_free(self) -> None:
+        """Which of the pages that were sampled lately, and of some of all, are free now."""
+        spent = time.process_time()
+        self.free.look(self._heaps)
+        some = self.taken[-CHECKED:] + random.sample(self.taken, min(len(self.taken), 3 * CHECKED))
+        some = [one for one in some if one.address and one.way == grown.FAULT]
+        for one, free in zip(some, self.free.free([one.address for one in some])):
+            if free:
+                self._freed.add((one.time, one.address))
+        self._next_free = self.now() + self._parts * (time.process_time() - spent) / FREE_SHARE
 
     def _first_word(self, address: int) -> int:
         try:
@@ -192,10 +235,13 @@ class GrowWatch:
 
     def of_fault(self, one: Fault, pages: float, frames: list[PyFrame] | None) -> Taken:
         """A sample that stands for so many pages. `frames`: its thread's, read later."""
-        library, native = self._native(one)
-        place, sure, at = self._line_at(one), 2, self._time(one.time)
+        library, native, end = self._native(one)
+        place, sure, at = self._line_at(one, end), 2, self._time(one.time)
+        if place is None and self._learn(one, end):
+            place = self._line_at(one, end)
         if place is None:
-            place, sure = self._python(frames), self._fresh(at) if frames else 2
+            sure = self._fresh(at) if frames else 2
+            place = self._python(frames) if sure else Place()
             if frames and len(self._later) < MAX_LATER:
                 self._later[len(self.taken)] = one
         return Taken(at, one.tid, place._replace(library=library, native=native), pages, one.address, grown.FAULT, sure=sure)
@@ -220,39 +266,70 @@ class GrowWatch:
     def _time(self, stamp: int) -> float:
         return min(max(stamp / 1e9 - self.began, 0.0), self.now())
 
-    def _native(self, one: Fault) -> tuple[str, str]:
-        """(library, function) of the innermost frame that is none of an allocator's; Python itself where none is above it."""
+    def _native(self, one: Fault) -> tuple[str, str, int]:
+        """(library, function) of the innermost frame that is none of an allocator's; Python itself where none is above it; where
+        the innermost frame of the interpreter's loop ends, 0: not seen."""
         if not one.registers:
-            return "", ""
+            return "", "", 0
         arch = self._code.arch
         if self._code.mapping_at(one.registers[PC[arch]]) is None:
             self._code.invalidate()
         memory = SampledStack(self._code, one.registers[STACK_POINTER[arch]], one.stack)
+        frames = Unwinder(memory).frames(one.registers, DEPTH)  # type: ignore[arg-type]
         found = "", ""
-        for frame in Unwinder(memory).frames(one.registers, DEPTH):  # type: ignore[arg-type]
+        for frame in frames:
             name = os.path.basename(frame.library).replace(" (deleted)", "")
             if not name or not frame.reliable:
                 break
             found = name, frame.function
             if not ALLOCATORS.match(name):
-                return found
-        return found
+                break
+        return (*found, self._loops.end(frames))
 
-    def _line_at(self, one: Fault) -> Place | None:
+    def _words(self, one: Fault, end: int) -> tuple[int, ...]:
+        """The registers and the words of the stack up to the end of the interpreter's innermost frame, where that was seen."""
+        size = len(one.stack)
+        if end:
+            size = max(0, min(size, end - one.registers[STACK_POINTER[self._code.arch]]))
+        return (*one.registers.values(), *struct.unpack(f"<{size // 8}Q", one.stack[: size // 8 * 8]))
+
+    def _line_at(self, one: Fault, end: int) -> Place | None:
         """The Python line at a fault: the innermost word of the stack that is the next instruction of code that is known."""
-        if not self._starts or not one.stack:
+        if not self._starts or not one.stack or not end:
             return None
         low, high = self._starts[0], max(end for end, *_ in self._codes.values())
-        words = struct.unpack(f"<{len(one.stack) // 8}Q", one.stack[: len(one.stack) // 8 * 8])
-        for word in (*one.registers.values(), *words):
+        for word in self._words(one, end):
             if low < word <= high:
                 start = self._starts[bisect.bisect_left(self._starts, word) - 1]
-                end, code, entered = self._codes[start]
-                if entered < word <= end and word % 2 == 0:
+                stop, code, entered = self._codes[start]
+                if entered < word <= stop and word % 2 == 0:
                     line = code.line(word - start - 2)
                     if line:
                         return Place("", "", code.qualname, code.file, line)
         return None
+
+    def _learn(self, one: Fault, end: int) -> bool:
+        """Takes in the code of the frame that the interpreter's innermost loop had, by the pointers to it that are there still.
+        -> whether any is new. The line is believed where its instruction is on the stack too."""
+        rt = self.rt
+        if rt is None or not end or not self._codes:
+            return False
+        at, type_at = rt.layout.frame_code, rt.layout["object.ob_type"]
+        known = next(iter(self._codes.values()))[1]
+        places = [word for word in dict.fromkeys(self._words(one, end)) if word % 8 == 0 and LOWEST < word < HIGHEST]
+        new = False
+        with log.passing_over(GdbextError):
+            kind = self.target.read_now(known.address + type_at, 8)
+            codes = {
+                int.from_bytes(data, "little") & ~rt.dialect.tag_mask
+                for data in read_ranges(self.pid, [(p + at, 8) for p in places])
+            }
+            codes = {code for code in codes if code % 8 == 0 and LOWEST < code < HIGHEST}
+            for code, data in zip(sorted(codes), read_ranges(self.pid, [(code + type_at, 8) for code in sorted(codes)])):
+                if data == kind:
+                    with log.passing_over(GdbextError):
+                        new |= self._know(Code(rt, code))
+        return new
 
     # ---- Python ----------------------------------------------------------------------------------------------------
     def frames(self, tids: set[int]) -> dict[int, list[PyFrame]]:
@@ -330,20 +407,34 @@ class GrowWatch:
             self._heat[tid] = COOLS * self._heat.get(tid, 0.0) + risen.get(tid, 0)
         self.hot = sorted((tid for tid in self._heat if tid in now), key=lambda tid: -self._heat[tid])[:HOT]
         self._heat = {tid: self._heat[tid] for tid in self.hot}
+        self._look_at_calls([tid for tid in self.hot if tid in risen])
+
+    def _look_at_calls(self, tids: list[int], runs: bool = False) -> None:
+        random.shuffle(tids)
+        if self.calls is not None:
+            for tid in tids:
+                with log.passing_over(GdbextError, struct.error):
+                    self.calls.look(tid, runs)
 
     def spot(self, follower: Follower, tid: int) -> None:
-        """Follows a thread for a moment. Pages count less where the process has no more of them than before."""
-        last, rise = [0, 0], [0.0]
+        """Follows a thread for a moment. Pages count less where the process has no more of them than before; what is mapped
+        counts where it is more than ever."""
+        last, rise = [0, *follower.memory()], 0.0
 
         def pages(count: int) -> float:
-            more = resident_bytes(self.pid) // grown.PAGE
+            nonlocal rise
+            mapped, more = follower.memory()
             if last[0] and count > last[0]:
-                rise[0] += max(more - last[1], REUSED * (count - last[0]))
-            last[:] = count, more
-            return rise[0]
+                rise += max(more - last[2], REUSED * (count - last[0]))
+            if mapped > self._mapped_most:
+                rise, self._mapped_most = rise + mapped - max(self._mapped_most, last[1]), mapped
+            last[:] = max(count, last[0]), mapped, more
+            return rise
 
         for span in follower.follow(tid, pages):
             self.spans.add(self.now(), span)
+        if follower.runs(tid) >= 0:
+            self._look_at_calls([tid], True)
 
     # ---- the end ---------------------------------------------------------------------------------------------------
     def sources(self) -> list[tuple[str, bool, str, str]]:
@@ -354,9 +445,18 @@ class GrowWatch:
             ("page faults", faults is not None, self.why_not, kernel + CANNOT["page faults"]),
             ("new mappings", faults is not None, self.why_not, CANNOT["new mappings"]),
             ("each thread's count of faults", faults is None, "", CANNOT["counts"]),
+            (
+                "calls on stacks",
+                self.calls is not None and not self.calls.why_not,
+                self.calls.why_not if self.calls else "",
+                CANNOT["calls"],
+            ),
             ("smaps", bool(self.looks), "", CANNOT["smaps"]),
             ("Python frames", self.rt is not None, self.no_python, CANNOT["frames"]),
         ]
+
+    def _calls(self) -> tuple[bool, str]:
+        return (self.calls is not None and not self.calls.why_not), (self.calls.why_not if self.calls else "")
 
     def finish(self) -> list[Row]:
         """The rows of what keeps growing."""
@@ -366,9 +466,39 @@ class GrowWatch:
             self.look()
             self._settle()
         rows = grown.judge(self.looks, self.taken, self.born, self.counted)
+        if self.calls is not None:
+            for row in rows:
+                if not row.place.library and sum(row.kind == one.kind for one in rows) == 1:
+                    self._library(row, self.calls)
+            rows = [row.doubted() if row.place != Place() and self._doubtful(row) else row for row in rows]
         for row in rows:
             row.names = [self.name(tid) for tid in row.tids]
         return rows
+
+    def _doubtful(self, row: Row) -> bool:
+        """Whether memory of that kind was free as it grew: then who touches new pages need not be who keeps some."""
+        if row.kind in (HEAP, ARENAS):
+            return self.free.often(row.kind == HEAP)
+        if row.kind != grown.ANONYMOUS:
+            return False
+        ample = sum(free > AMPLE for _, free in self._pools) > OFTEN * len(self._pools)
+        return ample and 2 * (self._pools[-1][0] - self._pools[0][0]) > row.bytes
+
+    def _library(self, row: Row, calls: Calls) -> None:
+        """Gives a row the library whose calls alone took memory of that kind from the kernel, in the thread that touched most."""
+        touched: collections.Counter[int] = collections.Counter()
+        for one in self.taken:
+            if not one.sure:
+                touched[one.tid] += int(one.pages)
+        tid, pages = (touched.most_common(1) or [(0, 0)])[0]
+        place = calls.place(row.kind, tid)
+        if not place.library or 2 * pages < sum(touched.values()) or row.tids and row.tids[0] != tid:
+            return
+        if row.kind not in (HEAP, ARENAS) and pages * grown.PAGE > grown.CHURNS * row.bytes and row.kind != HUGE:
+            return  # it gives most of what it touches back
+        if not row.place.file:
+            row.source, row.tids = "calls", [tid]
+        row.place = row.place._replace(library=place.library, native=place.native)
 
     def _settle(self) -> None:
         """Says of each sample which kind of memory it is of, and whether its page is there still."""
@@ -382,19 +512,23 @@ class GrowWatch:
             last[one.address // grown.PAGE] = number
         found = []
         for number, one in enumerate(self.taken):
-            place = self._line_at(self._later[number]) if number in self._later else None
+            place = self._line_again(self._later[number]) if number in self._later else None
             if place is not None:
                 one = one._replace(place=place._replace(library=one.place.library, native=one.place.native), sure=2)
             if one.address:
                 at = bisect.bisect_right(starts, one.address) - 1
                 inside = at >= 0 and one.address < pieces[at].end
                 stays = inside and last[one.address // grown.PAGE] == number and not presence.absent(one.address, 1)
-                one = one._replace(stays=stays, kind=kinds[at] if inside else "gone")
+                freed = (one.time, one.address) in self._freed
+                one = one._replace(stays=stays, kind=kinds[at] if inside else "gone", freed=freed)
             found.append(one)
         self.taken = found
         alive = set(task_ids(self.pid))
         self.born = [one._replace(stays=one.address in alive) for one in self.born]
         self._where_they_stand(alive)
+
+    def _line_again(self, one: Fault) -> Place | None:
+        return self._line_at(one, self._native(one)[2])
 
     def _where_they_stand(self, alive: set[int]) -> None:
         """Threads that were born have the place where they stand, if it is not known who started them."""
@@ -421,8 +555,7 @@ def run(watches: Sequence[GrowWatch], seconds: float) -> None:
     """Watches processes for so long, or until all have ended."""
     began = time.monotonic()
     for one in watches:
-        if one.follower is not None:
-            one.follower.share /= len(watches)
+        one.share_with(len(watches))
     try:
         while time.monotonic() - began < seconds and any(not one.ended for one in watches):
             before = time.process_time()

@@ -7,7 +7,7 @@ of the window are still there at the end."""
 from __future__ import annotations
 
 import collections
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Callable, Iterable, Mapping, NamedTuple, Sequence
 
 from .resident import HEAP_ALIGNMENT, Piece
@@ -17,9 +17,11 @@ RISES = 0.75  # of the parts' rises that are more than nothing
 FALLS = 0.25  # of the whole growth: what may be given back in one part
 FADES = 1 / 3  # the second half grows at least by so much of what the first one did
 SWING = 0.35  # of all that the series goes up and down: by so much its least values rise
+CHANCE = 0.2  # of all that the kernel's counter goes up and down: less is moved between kinds, or rises by chance
 LEAST = 256 << 10  # bytes
 A_MINUTE = 1 << 20  # bytes a minute that count as growth, with a part of the process's memory (`PART`)
 PART = 0.0005  # of its resident memory, a minute
+AGAIN = 0.3  # of the pages that a place touched first: where more were free later, another may keep them
 MINOR = 0.1  # of a kind's growth: a place with less is not named
 COVERED = 0.3  # of the parts after a place's first one in which it took pages that are there still
 THREADS = 3  # that a process has more at the end
@@ -64,7 +66,8 @@ class Place(NamedTuple):
 class Taken(NamedTuple):
     """Pages that thread `tid` took at `time`: `pages`, the one that was seen at `address` (0: not known). `way`: how that is
     known. `kind` as of the mapping; '' where it is not known. `stays`: whether it is there at the end. `sure`: how the Python
-    line is known: 2: by the stack of that moment; 1: read at once, or memory grew meanwhile; 0: read later."""
+    line is known: 2: by the stack of that moment; 1: read at once, or memory grew meanwhile; 0: read later. `freed`: it was given
+    back to the kernel or an allocator afterwards: what is there at the end another may have put there."""
 
     time: float
     tid: int
@@ -75,6 +78,7 @@ class Taken(NamedTuple):
     kind: str = ""
     stays: bool = True
     sure: int = 2
+    freed: bool = False
 
 
 class Span(NamedTuple):
@@ -127,7 +131,8 @@ class Spans:
 class Row:
     """One place that makes memory grow. `bytes`: in the window; `since`: seconds since its beginning, 0: from the first part on;
     `per_minute`: bytes a minute; `given_back`: the part of the sampled pages that it took and that are gone; None: not known.
-    `path`: the file that grew; `source`: how it was found."""
+    `path`: the file that grew; `source`: how it was found. `first`: where the place is not known, who touched most of the pages
+    first: it gave them back, and another may keep them."""
 
     kind: str
     place: Place
@@ -140,6 +145,11 @@ class Row:
     samples: int = 0
     path: str = ""
     names: list[str] = field(default_factory=list)
+    first: Place = Place()
+
+    def doubted(self) -> Row:
+        """The same, where who touched its pages first need not be who keeps them."""
+        return replace(self, place=Place(), first=self.place, given_back=None)
 
 
 def kind_of(piece: Piece, first_word: Callable[[int], int]) -> str:
@@ -255,7 +265,8 @@ def _risen(kind: str, counted: Sequence[tuple[float, Mapping[str, int]]], grown:
     if len(series) < 2 * PARTS:
         return True
     least = lows(series)
-    return least[-1] - least[0] >= grown / 2
+    swing = max(value for _, value in series) - min(value for _, value in series)
+    return least[-1] - least[0] >= max(grown / 2, CHANCE * swing)
 
 
 def _rows(kind: str, grown: int, looks: Sequence[Look], taken: Sequence[Taken], span: float) -> list[Row]:
@@ -267,11 +278,19 @@ def _rows(kind: str, grown: int, looks: Sequence[Look], taken: Sequence[Taken], 
     for one in taken:
         by_place.setdefault(one.place._replace(native=""), []).append(one)
     held = {place: sum(one.pages for one in own if one.stays) for place, own in by_place.items()}
-    lasting = {place: held[place] for place, own in by_place.items() if held[place] and _lasts(own, span)}
+    again = {place: sum(one.pages for one in own if one.stays and one.freed) for place, own in by_place.items()}
+    again = {place: held.pop(place) for place, pages in again.items() if pages > AGAIN * held[place]}
+    lasting = {place: held[place] for place, own in by_place.items() if held.get(place) and _lasts(own, span)}
     whole = sum(held.values()) or 1.0
     named = {place: pages for place, pages in lasting.items() if pages >= MINOR * whole}
     if not named and lasting:  # many lines of one function
         named, by_place = _by_function(lasting, by_place, whole)
+    if sum(again.values()) > sum(named.values()):
+        toucher = max(again, key=lambda place: again[place])
+        own = by_place[toucher]
+        toucher = toucher._replace(native=_native(own))
+        tids = [tid for tid, _ in collections.Counter(one.tid for one in own).most_common(4)]
+        return [Row(called, toucher, tids, grown, int(60 * grown / span), 0.0, None, own[0].way, len(own), path).doubted()]
     if not named:
         return [Row(called, Place(), [], grown, int(60 * grown / span), 0.0, None, "differences", 0, path)]
     rows = []
@@ -285,11 +304,10 @@ def _rows(kind: str, grown: int, looks: Sequence[Look], taken: Sequence[Taken], 
         back = 1 - pages / all_pages if own[0].address else None
         tids = [tid for tid, _ in collections.Counter(one.tid for one in kept).most_common(4)]
         since = 0.0 if first < span / PARTS else first
-        native = collections.Counter(one.place.native for one in kept).most_common(1)[0][0]
         rows.append(
             Row(
                 called,
-                place._replace(native=native),
+                place._replace(native=_native(kept)),
                 tids,
                 share,
                 int(60 * share / span),
@@ -301,6 +319,11 @@ def _rows(kind: str, grown: int, looks: Sequence[Look], taken: Sequence[Taken], 
             )
         )
     return rows
+
+
+def _native(own: Sequence[Taken]) -> str:
+    """The function that most of the samples of one library have."""
+    return collections.Counter(one.place.native for one in own).most_common(1)[0][0]
 
 
 def _best(kind: str, grown: int, taken: Sequence[Taken]) -> list[Taken]:

@@ -191,14 +191,14 @@ def _pools(target: Target, rt: Runtime, piece: Piece) -> tuple[int, int]:
         for base in range(first, end, size * BATCH):
             places = range(base, min(end, base + size * BATCH), size)
             for at, head in zip(places, remote_memory.read_ranges(target.pid or 0, [(at, POOL_HEADER) for at in places])):
-                taken = _pool(head, at, size)
+                taken = pool_in_use(head, at, size)
                 if taken is not None:
                     used += taken
                     free += min(size, end - at) - min(taken, end - at)
     return used, free
 
 
-def _pool(head: bytes, at: int, size: int) -> int | None:
+def pool_in_use(head: bytes, at: int, size: int) -> int | None:
     """Bytes of the blocks in use of a pool at `at`; None where its header is inconsistent."""
     if len(head) != POOL_HEADER:
         return None

@@ -19,6 +19,7 @@ from gdbext.errors import GdbextError
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SUBJECTS = os.path.join(ROOT, "tests", "gdb", "subjects")
 GROWERS = "mmap_hook arena pinned shm dictionary tensors file_map threads brk huge".split()
+PARTS = "part_of_heap part_of_arena part_of_pools".split()  # another line touches what they keep
 HEALTHY = "warms_up fades churns lru preallocates sawtooth compiles breathes short_threads ring".split()
 WAYS = {"perf": [], "denied": ["-no-perf"]}
 RIGHT, FUNCTION, WRONG, UNKNOWN, SILENT = "named", "its function", "wrong", "no place", "nothing"
@@ -30,6 +31,15 @@ def perf_or_skip():
         PageFaults(os.getpid(), [os.getpid()]).close()
     except GdbextError as e:
         pytest.skip(str(e))
+
+
+def perf_is_there():
+    """Whether the kernel gives samples."""
+    try:
+        perf_or_skip()
+    except pytest.skip.Exception:
+        return False
+    return True
 
 
 def build(folder):

@@ -9,7 +9,7 @@ import pytest
 
 from gdbext.heap import grow_watch, grown
 from gdbext.heap.counters import Growth
-from gdbext.heap.grown import ANONYMOUS, ARENAS, FILES, HUGE, SHARED, Look, Place, Span, Spans, Taken
+from gdbext.heap.grown import ANONYMOUS, ARENAS, FILES, HEAP, HUGE, SHARED, Look, Place, Span, Spans, Taken
 from gdbext.heap.resident import Piece
 
 MIB = 1 << 20
@@ -85,6 +85,16 @@ def test_the_place_is_the_one_whose_pages_stay():
     assert row.place == LEAK and row.since == 20
 
 
+@pytest.mark.parametrize("again, place", [(0.0, CHURN), (0.2, CHURN), (0.6, Place()), (1.0, Place())])
+def test_who_touches_what_was_free_later_is_said_to_have_touched_it(again, place):
+    growing = looks([(at, 100 * MIB + at * MIB) for at in range(0, 61, 3)])
+    touched = [one._replace(freed=i % 10 < 10 * again) for i, one in enumerate(taken(CHURN, range(60)))]
+    (row,) = grown.judge(growing, touched, [])
+    assert row.place == place and row.first == (Place() if place == CHURN else CHURN) and row.bytes == 60 * MIB
+    rows = grown.judge(growing, touched + taken(LEAK, [i / 5 for i in range(300)]), [])
+    assert {one.place for one in rows} == {LEAK, place} - {Place()}  # who keeps much more than that is named
+
+
 def test_two_places_share_a_growth_and_the_functions_lines_are_one():
     growing = looks([(at, 100 * MIB + at * MIB) for at in range(0, 61, 3)])
     other = Place("libother.so", "keep", "", "", 0)
@@ -104,6 +114,13 @@ def test_what_the_kernel_fills_has_the_place_of_its_mapping():
     later = [one._replace(sure=0) for one in made]  # the thread was looked at too late: it may stand anywhere by then
     (row,) = grown.judge(growing, faults + later, [])
     assert row.place == Place() and row.tids == [7]
+
+
+@pytest.mark.parametrize("swing, grows", [(1, True), (40, False)])
+def test_a_kind_that_rises_less_than_all_goes_up_and_down_is_not_judged(swing, grows):
+    values = [(at, 100 * MIB + at * MIB // 12) for at in range(0, 61, 3)]
+    counted = [(at / 4, {ANONYMOUS: 300 * MIB + int(at / 4 * MIB / 12) + (at % 5) * swing * MIB // 4}) for at in range(240)]
+    assert bool(grown.judge(looks(values, HEAP), [], [], counted)) == grows
 
 
 def test_looks_at_a_thread_speak_only_where_they_agree():

@@ -85,6 +85,28 @@ def huge(number):
         pump.huge(max(1, STEP >> 21))  # grows
 
 
+# ---- growers that keep a part of what another line has given back ----------------------------------------------------
+def scratch():
+    return len(bytearray(b"x") * BIG)
+
+
+def part_of_heap(number):
+    scratch()
+    kept.append(bytearray(b"x") * STEP)  # grows
+
+
+part_of_arena = part_of_heap
+
+
+def many():
+    return len([[i] for i in range(BIG // 100)])
+
+
+def part_of_pools(number):
+    many()
+    kept.append([[i] for i in range(STEP // 100)])  # grows
+
+
 # ---- healthy ones ----------------------------------------------------------------------------------------------------
 BOUND, SECONDS = rng.randrange(20, 90), rng.uniform(2, 6)
 
@@ -162,9 +184,13 @@ GROWERS = {
     "threads": ("thread stacks", []),
     "brk": ("brk heap", ["libpump.so"]),
     "huge": ("huge pages", ["libpump.so"]),
+    "part_of_heap": ("brk heap", []),
+    "part_of_arena": ("malloc arenas", []),
+    "part_of_pools": ("anonymous", []),
 }
 HEALTHY = [warms_up, fades, churns, lru, preallocates, sawtooth, compiles, breathes, short_threads, ring]
 BLOCK = rng.randrange(600, 60 * KIB) // 16 * 16
+BIG = min(STEP * rng.randrange(5, 20), 24 * MIB)
 FILE = -1
 if NAME in ("shm", "file_map", "ring"):
     path = f"/dev/shm/growers-{os.getpid()}" if NAME != "file_map" else os.path.join(FOLDER, f"map-{os.getpid()}")
@@ -220,7 +246,7 @@ functions = [step.__name__, "never"] if NAME == "threads" else [step.__name__]
 truth = {"grows": NAME in GROWERS, "kind": kind, "libraries": libraries, "lines": lines(), "functions": functions, "rate": RATE}
 print(json.dumps(truth), flush=True)
 BEGAN = time.monotonic()
-if NAME == "arena":
+if NAME.endswith("arena"):
     threading.Thread(target=main, name="pumping", daemon=True).start()
     waiting.wait()
 else:
