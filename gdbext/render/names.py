@@ -1,5 +1,5 @@
-"""C++ names for people, with limits of size and time for each: 400 bytes of a symbol may expand to more text than there is
-memory."""
+"""C++ and Rust names for people, with limits of size and time for each: 400 bytes of a symbol may expand to more text than
+there is memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 from .. import package
-from . import demangler
+from . import demangler, rust_names
 from .demangler import MAX_NAME
 from .text import shorten
 
@@ -32,14 +32,19 @@ _REFERENCE = re.compile(r"S[0-9A-Z]*_|T[L0-9]?[0-9A-Z]*_")  # to an earlier part
 @functools.lru_cache(maxsize=65536)
 def demangle(name: str) -> str:
     """`_ZN2at4_ops3mul4callE…` -> `at::_ops::mul::call(…)`, by the C++ library's own demangler, cut at MAX_NAME characters.
+    Names of Rust: `rust_names`.
 
     Other text is returned unchanged. So is a name whose text does not fit MAX_NAME, or the time and memory of `demangler`."""
+    if name.startswith("_R") and len(name) <= MAX_NAME:
+        return rust_names.demangle(name)
+    name = re.sub(r"(?<=E)\.llvm\.\d+$", "", name)  # of LLVM's, which C++'s demangler refuses
     if not name.startswith("_Z"):
         return shorten(name, MAX_NAME)
     if len(name) <= PLAIN and sum(1 for _ in _REFERENCE.finditer(name)) <= MAX_REFERENCES:
         text = demangler.work(name)
     else:
         text = _apart.ask(name) if len(name) <= MAX_NAME else name
+    text = rust_names.without_escapes(text) if text != name and rust_names.is_old(name) else text
     return text if len(text) <= MAX_NAME else shorten(name, MAX_NAME)
 
 
@@ -159,6 +164,8 @@ def short(name: str, limit: int = 100) -> str:
     """A function's name without its arguments, its template arguments folded when it is long."""
     text = demangle(name)
     depth, braces, out = 0, 0, []
+    if len(text) > limit and text.startswith("<"):
+        return rust_names.short(text, limit)
     if len(text) <= limit:
         return text
     for c in text.replace("(anonymous namespace)", "{anonymous}"):
