@@ -65,7 +65,10 @@ def _inside(manager: Object) -> list[Object]:
     taken, given = _names(manager, ("__enter__", "__aenter__")), _names(manager, ("__exit__", "__aexit__"))
     if not taken & _TAKES or not given & _GIVES or taken & _GIVES or given & {"acquire"}:
         return []  # it does not keep what it takes in between
-    return [value for name, value in manager.fields() if name in taken & given and isinstance(value, Object)]
+    fields = dict(manager.fields())
+    shared = [name for name in sorted(taken & given) if name not in fields and manager.type.lookup(name)]  # of its class
+    values = [fields[name] for name in sorted(taken & given) if name in fields] + [manager.attr(name) for name in shared]
+    return [value for value in values if isinstance(value, Object) and not value.isa("function")]
 
 
 def _names(manager: Object, methods: Iterable[str]) -> set[str]:

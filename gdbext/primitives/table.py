@@ -256,7 +256,7 @@ _MORE_ASYNC = (
     *(f"/asyncio/{name}.py" for name in ("mixins", "tasks", "timeouts", "base_subprocess")),
     *(f"/anyio/{name}.py" for name in ("_core/_synchronization", "_backends/_trio", "abc/_streams")),
     *(f"/trio/{name}.py" for name in _TRIO),
-    "/httpcore/_synchronization.py",
+    *("/httpcore/_synchronization.py", "/gevent/hub.py"),
 )
 LIBRARY = (*dict.fromkeys(row.file for row in ROWS if row.file and not row.is_async), *_MORE)
 ASYNCIO = (*dict.fromkeys(row.file for row in ROWS if row.file and row.is_async), *_MORE_ASYNC)
