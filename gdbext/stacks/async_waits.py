@@ -293,7 +293,8 @@ def _nodes(name: str, tasks: list[Any]) -> dict[int, Any]:
 
 
 def _where(frames: list[Any]) -> str:
-    frame = next((f for f in frames if not path_of(f).endswith(ASYNCIO)), frames[0] if frames else None)
+    own = (f for f in frames if "/asyncio/" not in path_of(f) and not path_of(f).endswith(ASYNCIO))
+    frame = next(own, frames[0] if frames else None)
     return outer_place([frame], frame) if frame is not None else ""
 
 

@@ -150,7 +150,8 @@ GROWN = [
     ("render", 35, "cells that are cut in their middle, so that a row stays a line"),
     ("session", 30, "what completes processes and operands, for shells and gdb alike"),
     ("verdict", 60, "children that a process polls are read; a descriptor closed behind a loop; who rests may owe an answer"),
-    ("stacks", 45, "locks, queues and events that are attributes of a class; who was the last at a System V semaphore"),
+    ("cpython", 60, "who has a lock that a user's own class takes in one method and gives back in another"),
+    ("stacks", 50, "locks, queues and events that are attributes of a class; who was the last at a System V semaphore"),
 ]
 FEW = 25  # lines by which a room may be over: a sentence, a parameter
 SLACK = 500
