@@ -98,6 +98,8 @@ def _function_name(rt: Runtime, address: int) -> str:
 
 
 # ---- acquire and release ---------------------------------------------------------------------------------------------
+_METHOD = re.compile(r"([A-Za-z_][\w.]*)\.(\w+)\(")
+MAX_CALLS = 32  # of a function's source, before its line and after it
 _ACQUIRE = re.compile(r"([A-Za-z_][\w.]*)\.acquire\(")
 
 
@@ -129,6 +131,29 @@ def _kept(frame: PyFrame, line: int) -> list[tuple[str, int, int]]:
             if after and len(after) == len(given):
                 found.append((path, number, after[0]))
     return found
+
+
+def method_pairs(frame: PyFrame) -> list[tuple[str, str, int, str, int]]:
+    """`[(path, a method called before the frame's line, that line, one called at or after it, that line)]` of the calls on one
+    object in its source: the first may take what the second gives back."""
+    line = frame.line
+    if line is None:
+        return []
+
+    def found() -> list[tuple[str, str, int, str, int]]:
+        calls = [(n, path, method) for n, text in (_source(frame) or {}).items() for path, method in _METHOD.findall(text)]
+        after = [one for one in calls if one[0] >= line][:MAX_CALLS]
+        before = [one for one in calls if one[0] < line and one[2] != "acquire"][-MAX_CALLS:]
+        later = {method for _, _, method in after}
+        return [
+            (path, method, n, last, given)
+            for n, path, method in before
+            for given, other, last in after
+            if other == path and last != method and method not in later
+        ]
+
+    pairs: list[tuple[str, str, int, str, int]] = frame.rt.target.cached(("method pairs", frame.code.address, line), found)
+    return pairs
 
 
 def line_of(frame: PyFrame) -> str:

@@ -10,8 +10,9 @@ from typing import Iterable
 
 from .. import log
 from ..errors import GdbextError
+from .expressions import evaluate
 from .frames import PyFrame
-from .locks import entered
+from .locks import entered, method_pairs
 from .objects import Object
 from .tasks import frame_of
 
@@ -62,10 +63,32 @@ def _inside(manager: Object) -> list[Object]:
         rt = manager.rt
         bound = [one for one in map(rt.object, callbacks) if one.isa("method")]
         return [rt.object(rt.target.u64(one.address + rt.layout["method.im_self"])) for one in bound]
-    taken, given = _names(manager, ("__enter__", "__aenter__")), _names(manager, ("__exit__", "__aexit__"))
+    return _kept_between(manager, ("__enter__", "__aenter__"), ("__exit__", "__aexit__"))
+
+
+def _kept_between(owner: Object, first: Iterable[str], last: Iterable[str]) -> list[Object]:
+    """The attributes of an object that its own method of `first` takes and keeps, and the one of `last` gives back."""
+    taken, given = _names(owner, first), _names(owner, last)
     if not taken & _TAKES or not given & _GIVES or taken & _GIVES or given & {"acquire"}:
         return []  # it does not keep what it takes in between
-    return [value for name, value in manager.fields() if name in taken & given and isinstance(value, Object)]
+    fields = dict(owner.fields())
+    shared = [name for name in sorted(taken & given) if name not in fields and owner.type.lookup(name)]  # of its class
+    values = [fields[name] for name in sorted(taken & given) if name in fields] + [owner.attr(name) for name in shared]
+    return [value for value in values if isinstance(value, Object) and not value.isa("function")]
+
+
+def acquired_by_methods(frame: PyFrame) -> list[tuple[Object, int, int]]:
+    """`[(Object, line taken, line given back)]` of what a frame's source takes before its line by a method of an object of
+    Python code that only acquires, and gives back after it by one that only releases."""
+    found = []
+    for path, first, taken, last, given in method_pairs(frame):
+        try:
+            owner = evaluate(frame.rt, path, frame)
+            if isinstance(owner, Object) and owner.type.is_python:
+                found += [(kept, taken, given) for kept in _kept_between(owner, (first,), (last,))]
+        except (GdbextError, AttributeError) as e:
+            log.passed_over(e)
+    return found
 
 
 def _names(manager: Object, methods: Iterable[str]) -> set[str]:

@@ -38,6 +38,7 @@ class Runner(NamedTuple):
 
 
 _HUB = "gevent/"
+_OUTERMOST = ("<module>", "_bootstrap", "_run_module_as_main")
 
 
 def used(rt: Runtime) -> bool:
@@ -69,11 +70,14 @@ def tasks(rt: Runtime, finished: bool = False, shown: Callable[[str], str] = str
 
 
 def _greenlets(rt: Runtime) -> tuple[list[greenlets.Greenlet], list[str]]:
-    """The greenlets of a process; the heap is walked once a reading, and only where a thread stands in gevent's hub."""
+    """The greenlets of a process; the heap is walked once a reading, and only where a thread stands in gevent's hub, or in a
+    function that neither a program nor a thread begins with: in a greenlet."""
 
     def found() -> tuple[list[greenlets.Greenlet], list[str]]:
-        files = (frame.file.replace("\\", "/") for thread in rt.threads() for frame in rt.frames(thread))
-        return greenlets.greenlets(rt) if any(_HUB in file for file in files) else ([], [])
+        stacks = [frames for frames in map(rt.frames, rt.threads()) if frames]
+        inside = any(str(frames[-1].function).rpartition(".")[2] not in _OUTERMOST for frames in stacks)
+        files = (frame.file.replace("\\", "/") for frames in stacks for frame in frames)
+        return greenlets.greenlets(rt) if inside or any(_HUB in file for file in files) else ([], [])
 
     known: tuple[list[greenlets.Greenlet], list[str]] = rt.target.cached(("greenlets of hubs",), found)
     return known

@@ -172,8 +172,19 @@ class Files:
 
     def watched_by(self, epoll: int) -> list[Source]:
         """The files that an epoll file watches."""
-        info = _text(self.pid, f"fdinfo/{epoll}")
-        return [self.source(int(n)) for n in re.findall(r"^tfd:\s*(\d+)", info, re.M)[:MAX_FILES]]
+        return [self.source(number) for number in self._numbers_in(epoll)]
+
+    def _numbers_in(self, epoll: int) -> list[int]:
+        return list(map(int, re.findall(r"^tfd:\s*(\d+)", _text(self.pid, f"fdinfo/{epoll}"), re.M)[:MAX_FILES]))
+
+    def watched_numbers(self) -> set[int]:
+        """The descriptors that all epoll files of the process watch."""
+        found: set[int] = set()
+        with log.passing_over():
+            for fd, link in descriptors(self.pid):
+                if link == "anon_inode:[eventpoll]":
+                    found.update(self._numbers_in(fd))
+        return found
 
     def watched(self) -> list[Source]:
         """The files that all epoll files of the process watch: everything its event loops wait for."""

@@ -248,15 +248,15 @@ EXECUTORS = {pool.file: pool for pool in POOLS if pool.runs}  # of threads
 PROCESSES = tuple(pool.file for pool in POOLS if pool.manages)
 # Files of libraries in which threads and tasks stand that wait, beside those of rows
 SHARED = "/multiprocessing/synchronize.py"
-_MORE = ("_bootstrap>", "/httpcore/_synchronization.py", "/thread.py", "/logging/__init__.py", "/selectors.py", SHARED,
-         *(f"/multiprocessing/{name}.py" for name in ("connection", "popen_fork", "popen_forkserver")))  # fmt: skip
+_MORE = ("_bootstrap>", "/functools.py", "/httpcore/_synchronization.py", "/thread.py", "/logging/__init__.py", "/selectors.py",
+         SHARED, *(f"/multiprocessing/{name}.py" for name in ("connection", "popen_fork", "popen_forkserver")))  # fmt: skip
 _TRIO = ("_core/_traps", "_core/_parking_lot", "_core/_run", "_core/_io_epoll", "_timeouts", "_threads", "_socket", "_abc",
          "_highlevel_generic", "_highlevel_socket", "_unix_pipes", "_subprocess", "_sync", "_channel")  # fmt: skip
 _MORE_ASYNC = (
     *(f"/asyncio/{name}.py" for name in ("mixins", "tasks", "timeouts", "base_subprocess")),
     *(f"/anyio/{name}.py" for name in ("_core/_synchronization", "_backends/_trio", "abc/_streams")),
     *(f"/trio/{name}.py" for name in _TRIO),
-    "/httpcore/_synchronization.py",
+    *("/httpcore/_synchronization.py", "/gevent/hub.py"),
 )
 LIBRARY = (*dict.fromkeys(row.file for row in ROWS if row.file and not row.is_async), *_MORE)
 ASYNCIO = (*dict.fromkeys(row.file for row in ROWS if row.file and row.is_async), *_MORE_ASYNC)

@@ -33,6 +33,7 @@ from .references import Reachable, References, references_of
 from .threads import ThreadView
 from .waits import Edge
 
+_DRAINS = ("drain", "_drain_helper")
 _SLEEPS = ("sleep", "__sleep0")
 RUNNABLE = ("ready", "running")
 CLOSED, IDLE = "its event loop is closed", "no thread runs its event loop"
@@ -115,6 +116,7 @@ class LoopState:
     * `signalled`: {object that a handler of a signal tells: the signal}
     * `told`: {descriptor that it watches: the objects that its callback tells}
     * `calls`: {an object of `told`: the wait for that descriptor, as a system call}
+    * `lost`: objects of `told` whose descriptor was closed behind the loop's back: no epoll file watches it any more
     * `untimed`: it has no timer, and wakes from time to time all the same
     """
 
@@ -131,6 +133,7 @@ class LoopState:
     signalled: dict[int, int] = field(default_factory=dict)
     told: dict[int, list[int]] = field(default_factory=dict)
     calls: dict[int, Call] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
     untimed: bool = False
 
 
@@ -290,7 +293,8 @@ def _nodes(name: str, tasks: list[Any]) -> dict[int, Any]:
 
 
 def _where(frames: list[Any]) -> str:
-    frame = next((f for f in frames if not path_of(f).endswith(ASYNCIO)), frames[0] if frames else None)
+    own = (f for f in frames if "/asyncio/" not in path_of(f) and not path_of(f).endswith(ASYNCIO))
+    frame = next(own, frames[0] if frames else None)
     return outer_place([frame], frame) if frame is not None else ""
 
 
@@ -421,6 +425,13 @@ def _descriptor(task: TaskState) -> int:
     return -1
 
 
+def drains(task: TaskState) -> bool:
+    """Whether a task waits until there is room for what it writes to a stream."""
+    return any(
+        path_of(frame).endswith("asyncio/streams.py") and last_part(str(frame.function)) in _DRAINS for frame in task.python[:4]
+    )
+
+
 # ---- a loop ----------------------------------------------------------------------------------------------------------
 def _loop_states(rt: Runtime, tasks: list[Any], now: float | None) -> list[LoopState]:
     """The loops, by address. A late timer of a running process is read a second time: its memory may have been freed during the
@@ -469,11 +480,12 @@ def _told_by(rt: Runtime, loop: EventLoop) -> tuple[dict[int, int], dict[int, li
 
 
 def _tells(rt: Runtime, handle: Any) -> list[int]:
-    """The addresses of the objects that a handle's callback tells something: of a method its own; of a function, whose code names
-    a call that ends waits, those that it closes over, and its arguments."""
+    """The addresses of the objects that a handle's callback tells something: of a method its own and its arguments, as the future
+    of loop.sock_recv; of a function, whose code names a call that ends waits, those that it closes over, and its arguments."""
     held = handle.attr("_callback")
     if held.isa("method"):
-        return [rt.target.u64(held.address + rt.layout["method.im_self"])]
+        own = rt.target.u64(held.address + rt.layout["method.im_self"])
+        return [own, *(argument.address for argument in handle.attr("_args").elements(100))]
     if not held.isa("function"):
         return []
     code = rt.target.u64(held.address + rt.layout["func.func_code"])

@@ -64,6 +64,8 @@ class Holders:
                 for _, obj, taken, given in locks.acquired(one):
                     if not _enters(inner, obj):
                         held.append((obj, f"{_place(one)}, acquired at line {taken}, released at {given})"))
+                for obj, taken, given in managers.acquired_by_methods(one):
+                    held.append((obj, f"{_place(one)}, taken at line {taken}, given back at {given})"))
         return held
 
     def _waits_on(self, agent: Any, manager: Any) -> bool:

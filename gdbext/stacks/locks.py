@@ -151,7 +151,8 @@ class Finder:
 
     def _ipc_lock(self, thread: ThreadView, futex: int) -> Edge | None:
         """The edge to a semaphore or a file that other processes lock too; None where the thread waits for neither."""
-        edge = Edge(self.node(thread), "", "Lock", address=futex or 0, where=str(thread.top or ""))
+        where = outer_place(thread.python, thread.python[0]) if thread.python else str(thread.top or "")
+        edge = Edge(self.node(thread), "", "Lock", address=futex or 0, where=where)
         semaphore = ipc_locks.semaphore_at(self.target, futex) if futex else None
         if semaphore:
             edge.lock, edge.shared = ipc_locks.shared_name(self.references, thread, futex), ("semaphore", semaphore)
@@ -255,7 +256,7 @@ class Finder:
     def _new_lock_edge(self, thread: ThreadView, obj: Any, name: str, frame: Any) -> Edge:
         kind = lock_objects.KINDS[obj.type.builtin_name]
         what = self._called(thread, name) or hex(obj.address)
-        where = f"{frame.function} ({os.path.basename(frame.file)}:{frame.line})"
+        where = outer_place(thread.python, frame)
         return self._lock_edge(thread, obj, Edge(self.node(thread), f"the {kind} {what}", kind, address=obj.address, where=where))
 
     def _lock_edge(self, thread: ThreadView, obj: Any, edge: Edge) -> Edge:

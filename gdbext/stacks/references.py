@@ -12,10 +12,11 @@ from typing import Any, Callable, Iterator, Sequence
 
 from .. import log
 from ..cpython import types
+from ..cpython.lock_objects import KINDS
 from ..cpython.objects import Object
 from ..cpython.runtime import Runtime
 from ..errors import FaultError, GdbextError
-from ..primitives.table import of_classes
+from ..primitives.table import RINGS, of_classes
 
 MAX_REACH = 400  # objects that one frame's variables, or one code's globals, lead to
 MAX_FIELDS = 64  # attributes of an object
@@ -23,7 +24,8 @@ MAX_METHODS = 256  # of a class
 MAX_ITEMS = 32  # members of a container
 STEPS = 2
 _BUILTIN = "builtin_function_or_method"
-_LEAVES = frozenset(("int", "float", "str", "bytes", "bool", "NoneType", "complex", "code", "type"))  # lead nowhere
+_PRIMITIVES = {*KINDS, *RINGS}  # those of C code
+_LEAVES = frozenset(("int", "float", "str", "bytes", "bool", "NoneType", "complex", "code"))  # lead nowhere
 
 
 def references_of(rt: Runtime | None) -> References:
@@ -46,6 +48,7 @@ class References:
         self._globals: dict[int, Reach] = {}
         self._codes: dict[int, frozenset[str]] = {}
         self._methods: dict[int, dict[str, frozenset[str]]] = {}
+        self._of_classes: dict[int, list[tuple[str, Any]]] = {}
         self._locals: dict[Any, Reach] = {}
         self.lacks = False  # memory that frames lead to is not there, so that no frame leads to an object is not known
         self._modules: set[int] = set()  # modules met so far: which of their names are read differs by code
@@ -169,10 +172,26 @@ class References:
             self._children[key] = found
         return found
 
+    def _class_children(self, info: Any) -> list[tuple[str, Any]]:
+        """The locks, queues and events that are attributes of a class of Python code or of its bases: instances share them."""
+        if info.address not in self._of_classes:
+            found: dict[str, Any] = {}
+            for base in info.bases() if info.is_python else ():
+                for name, address in list(base.namespace.items())[:MAX_METHODS] if base.is_python else ():
+                    obj = self.rt.object(address)
+                    kind = obj.type.builtin_name
+                    known = kind in _PRIMITIVES or not kind and of_classes(one.full_name for one in obj.type.bases()) is not None
+                    if known and name not in found:
+                        found[name] = obj
+            self._of_classes[info.address] = [(f".{name}", obj) for name, obj in found.items()]
+        return self._of_classes[info.address]
+
     def _is_leaf(self, obj: Any) -> bool:
         """Whether an object's type is no lock and leads to none; true also of an object that cannot be read."""
         try:
             kind = obj.type.builtin_name
+            if kind == "type":
+                return not self._class_children(self.rt.type(obj.address))
             return kind in _LEAVES or kind == "function" and not _closure_of(obj)
         except GdbextError as e:
             log.passed_over(e)
@@ -186,9 +205,11 @@ class References:
         rt = obj.rt
         if obj.isa("module"):
             return [(f".{name}", rt.object(value)) for name, value in rt.dialect.instance_entries(rt, obj, names)]
-        named = obj.type.is_heap or obj.type.builtin_name == "types.SimpleNamespace"
-        if named and not obj.isa("type"):
+        if obj.isa("type"):
+            return self._class_children(rt.type(obj.address))
+        if obj.type.is_heap or obj.type.builtin_name == "types.SimpleNamespace":
             found = [(f".{name}", value) for name, value in obj.fields()[:MAX_FIELDS] if isinstance(value, Object)]
+            found += self._class_children(obj.type)
             if not obj.isa("list", "tuple", "dict"):
                 return found
         else:
@@ -205,8 +226,6 @@ class References:
         if obj.type.builtin_name == "method":
             owner = rt.target.u64(obj.address + rt.layout["method.im_self"])
             return [(".__self__", rt.object(owner))] if owner else []
-        if obj.type.builtin_name == "functools.partial":
-            return []
         return []
 
 

@@ -7,7 +7,7 @@ from ..primitives import table
 from ..stacks.async_waits import RUNNABLE
 from ..stacks.waits import Edge
 from .facts import LOCKS, Facts, Node, ProcessState, ThreadState
-from .nodes import awaited_pids, ends_of
+from .nodes import awaited_pids, ends_of, handlers
 from .words import futex_of
 
 MAX_NAMED = 3  # threads
@@ -112,7 +112,7 @@ def _is_meant(edge: Edge) -> bool:
 
 def _needed(facts: Facts, f: ProcessState) -> set[int] | None:
     """The pids of the other processes on which all waits of a process depend; None where something else might end one of them."""
-    if f.main is None or f.role or f.signals or f.rings or f.unsent or f.state in ("T", "t", "Z", "X"):
+    if f.main is None or f.role or handlers(f) or f.rings or f.unsent or f.state in ("T", "t", "Z", "X"):
         return None
     found: set[int] = set()
     for t in f.threads:

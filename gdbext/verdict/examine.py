@@ -17,7 +17,7 @@ from ..engines.processes import ProcessRef, ranks_of
 from ..engines.sightings import Look
 from ..errors import GdbextError
 from ..observe.clocks import ancestors, askers
-from ..observe.window import PRESSED
+from ..observe.window import PRESSED, STILL
 from ..requests import collect, instances, join
 from ..requests.model import BEHIND, NEVER_FITS
 from ..stacks.snapshots import ProcessSnapshot
@@ -27,7 +27,7 @@ from .closed import depends_on
 from .facts import Facts, ProcessState, Verdict
 from .judge import judge
 from .kinds import QUIET
-from .nodes import peers_of
+from .nodes import awaited_pids, peers_of
 from .states import UNKNOWN
 from .walk import Chain
 
@@ -114,15 +114,12 @@ def examine(
         return first
     asked, native = len(found), set()
     for _ in range(ROUNDS):
+        python, others = _more(found, targets, first)
         room = asked + MAX_OTHERS - len(found)
-        settled = first.verdicts[0].kind in QUIET and not any(v.unread for v in first.verdicts)
-        more = [] if settled else _others(found, targets, first)[:room]
-        if not more and first.verdicts[0].kind == "unknown":
-            more = _native_ends(found, first)[:room]
-            native |= {one.pid for one in more}
-        if not more:
+        native |= {one.pid for one in others[:room]}
+        if not (python or others)[:room]:
             break
-        found = [*found, *more]
+        found = [*found, *(python or others)[:room]]
         look = _Look(found, targets, seconds, words, alone, kept, lasted=lasted)
         look.native = native
         _add_pauses(look.sampling.seen, [s.snapshot for s in first.seen])
@@ -164,6 +161,17 @@ def _stands(first: Examination) -> bool:
     return bool(families or any(s.deaf for s in first.seen)) and first.verdicts[0].kind == "unknown"
 
 
+def _more(found: Sequence[Any], targets: Targets, first: Examination) -> tuple[list[ProcessRef], list[ProcessRef]]:
+    """-> (the Python processes to be read too, or else the other programs)"""
+    if first.verdicts[0].kind in QUIET and not any(v.unread for v in first.verdicts):
+        return [], []
+    others = _others(found, targets, first)
+    if others or first.verdicts[0].kind != "unknown":
+        return others, []
+    native = _native_ends(found, first)
+    return ([], native) if native else (_children(found, targets, first), [])
+
+
 def _others(found: Sequence[Any], targets: Targets, first: Examination) -> list[ProcessRef]:
     """The Python processes at the ends of chains, or on which everything else depends, that were not asked for: children, and
     processes that have the other end of a pipe or a socket. To an engine's, those of it that may have its open requests. The
@@ -184,16 +192,28 @@ def _others(found: Sequence[Any], targets: Targets, first: Examination) -> list[
 
 
 def _native_ends(found: Sequence[Any], first: Examination) -> list[ProcessRef]:
-    """The other programs at the ends of chains that did not run meanwhile and were not asked for: descendants, and those that
-    have a lock on a file."""
+    """The other programs at the ends of chains that did not run meanwhile and were not asked for: descendants, those that one
+    waits for, and those that have a lock on a file."""
     if ranks_of(found) or any(one.pid is None for one in found):
         return []
     table = ProcTable()
     own = {pid for f in first.facts for pid in f.children} | {pid for e in first.facts.edges if e.outside for pid in e.unread}
     ends = [end for chain in first.chains for end in (chain.end, *chain.end.any_of) if end.state == UNKNOWN]
     known = {one.pid for one in found} | askers(table)
-    pids = dict.fromkeys(end.pid for end in ends if end.pid in own - known and end.pid in table.processes)
+    awaited = [pid for f in first.facts for pid in awaited_pids(f) if f.spent([pid]) <= STILL]  # one of several was read
+    pids = dict.fromkeys(pid for pid in [*(end.pid for end in ends), *awaited] if pid in own - known and pid in table.processes)
     return list(map(ProcessRef, pids))
+
+
+def _children(found: Sequence[Any], targets: Targets, first: Examination) -> list[ProcessRef]:
+    """The Pythons among the descendants of the processes, none of which was asked for, whether a chain ends at them or not: what
+    a process polls in shared memory, or a signal or message that it awaits, is its own children's to give."""
+    if ranks_of(found) or any(one.pid is None for one in found):
+        return []
+    table = ProcTable()
+    known = {one.pid for one in found} | askers(table)
+    pids = dict.fromkeys(pid for f in first.facts for pid in f.children if pid not in known and pid in table.processes)
+    return [one for one in map(ProcessRef, list(pids)[: 2 * MAX_OTHERS]) if _runs_python(targets, one)]
 
 
 def _holders_not_seen(facts: Facts) -> set[int]:

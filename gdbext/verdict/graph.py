@@ -40,7 +40,7 @@ from .nodes import (
 )
 from .states import BLOCKED, ENDED, INPUT, MOVES, NOBODY, RUNS, SLEEPS, SPINS, STOPPED, THERE, UNKNOWN, End, Step
 from .turns import behind
-from .words import AWAITED, called, describe, describe_node, futex_of, kept_line
+from .words import AWAITED, called, describe, describe_node, futex_of, kept_line, own_place
 
 _STARTS = ("nanosleep", "wait")  # calls of a thread that starts one child after the other
 ASKED_TO_END = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}
@@ -51,7 +51,11 @@ def step(facts: Facts, node: Node) -> Step:
     """The `Step` from a thread or task."""
     known: dict[Node, Step] = facts.once(_steps)
     if node not in known:
-        known[node] = _step(facts, node)
+        found = known[node] = _step(facts, node)
+        if found.call is not None and found.edge is None:  # an edge says where
+            t, task = facts.thread(node), facts.task(node)
+            at = own_place(t) if t is not None and t.python else task.top if task is not None else ""
+            found.waits_for += f" in {at}" if at else ""
     return known[node]
 
 
@@ -579,7 +583,10 @@ def _task(facts: Facts, f: ProcessState, task: TaskState) -> Step:
         return Step(said, pool) if pool else _unknown(said, "no thread of a pool runs", "nobody")
     if task.serves:
         return Step(task.text, (), End(node, INPUT, text))
-    call = task.call or streams_call(f, task, thread)
+    if loop is not None and task.future in loop.lost:
+        why = "its descriptor was closed while the event loop watched it: no event of it comes any more"
+        return Step(f"{task.text} in {task.top}", (), End(None, NOBODY, why, kind="unknown"))
+    call = task.call or (loop.calls.get(task.future) if loop is not None else None) or streams_call(f, task, thread)
     if call is not None:
         return _sources(facts, f, node, call)
     why = f"what could end that is not known: {text}" if text else ""

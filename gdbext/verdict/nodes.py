@@ -45,7 +45,7 @@ def standing_loop(f: ProcessState, task: TaskState) -> ThreadState | None:
 
 def keeps_loop(f: ProcessState, t: ThreadState, loop: LoopState) -> bool:
     """Whether the loop of a thread is known not to have turned, and the thread is elsewhere than in its selector."""
-    if in_selector(f, t, loop) or loop.turned is None and not t.works:
+    if in_selector(f, t, loop) or loop.turned is None and not (t.works or t.edge is not None and t.held_up):
         return False
     return not turned(f, t, loop)
 
@@ -145,6 +145,11 @@ def givers_of(facts: Facts, edge: Edge) -> list[Node]:
     same = {t.node for t in f.threads if t.edge is not None and t.edge.address == edge.address and t.held_up}
     same |= {t.node for t in f.tasks if t.kind == "greenlet" and t.edge is not None and t.edge.address == edge.address}
     return [node for node in edge.candidates if node not in same]
+
+
+def handlers(f: ProcessState) -> list[str]:
+    """The signals whose own handlers may end a wait of a process. A shell's of SIGCHLD ends only its wait for children."""
+    return [name for name in f.signals if name != "SIGCHLD" or any(t.python for t in f.threads)]
 
 
 def callers(f: ProcessState) -> int:

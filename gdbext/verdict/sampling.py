@@ -357,9 +357,13 @@ def _last_look(s: ProcessState, rt: Runtime, first: dict[str, Any], counted: dic
         files = system_calls.Files(s.pid)
         for task in seen.tasks:
             if task.descriptor >= 0:
-                task.call = system_calls.Call("recv", [files.source(task.descriptor)])
+                does = "write" if async_waits.drains(task) else "recv"
+                task.call = system_calls.Call(does, [files.source(task.descriptor)])
+        watched_now = files.watched_numbers() if any(loop.told for loop in seen.loops) else set()
         for loop in seen.loops:
             for descriptor, told in loop.told.items():
+                if watched_now and descriptor not in watched_now:
+                    loop.lost.update(told)
                 loop.calls.update(dict.fromkeys(told, system_calls.Call("recv", [files.source(descriptor)])))
         if seen.loops:
             watched = files.watched()

@@ -65,12 +65,12 @@ def waiting(pid: int, looks: int = LOOKS) -> dict[int, Source]:
 
 
 def served(pid: int) -> set[int]:
-    """The inodes of the connections that clients have to a process."""
+    """The inodes of the connections that clients have to a process. One that has shut its side down waits for the answer."""
     found: set[int] = set()
     with log.passing_over(GdbextError, ValueError):
         files = Files(pid)
         sources = [files.source(fd) for fd, link in list(descriptors(pid))[:MOST] if link.startswith("socket:")]
-        found = {source.inode for source in sources if source.kind == "served" and source.tcp and not source.closing}
+        found = {s.inode for s in sources if s.kind == "served" and s.tcp and (not s.closing or any(s.peers))}
     return found
 
 

@@ -16,7 +16,7 @@ from .closed import at_other_ends, closed, who_may
 from .facts import LOCKS, NATIVE, Facts, Node, ProcessState, ThreadState
 from .graph import step
 from .heirs import inherited
-from .nodes import OUTSIDE, ends_of, sleeps
+from .nodes import OUTSIDE, ends_of, handlers, sleeps
 from .purpose import parked
 from .states import INPUT, MOVES, ORDER, RING, RUNS, SEVERAL, SLEEPS, SPINS, UNKNOWN, End, Step, short
 from .turns import behind, taken_in_turn
@@ -340,7 +340,7 @@ def enders(facts: Facts, node: Node) -> tuple[Sequence[Node], bool] | None:
     ):
         return None
     if now.call is not None:
-        return _at_files(facts, f, node, now.call) if edge is None and not (f.signals or f.hidden) else None
+        return _at_files(facts, f, node, now.call) if edge is None and not (handlers(f) or f.hidden) else None
     if now.pids:
         read = {other.pid for other in facts if other.main is not None} - {pid for pid, _ in f.dead_children}
         return (now.nodes, False) if set(now.pids) <= read else None
@@ -375,7 +375,7 @@ def _threads(facts: Facts, pids: Iterable[int], node: Node) -> list[Node] | None
     found = []
     for pid in pids:
         f = next((one for one in facts if one.pid == pid), None)
-        if f is None or not f.threads or f.signals:
+        if f is None or not f.threads or handlers(f):
             return None
         for t in f.threads:
             served = t.call is not None and any(source.kind in OUTSIDE for source in t.call.sources)

@@ -50,7 +50,9 @@ def describe(t: ThreadState | None) -> str:
     wait = f", waits for {t.edge.lock}" if t.edge is not None else ""
     called = f", inside {t.inside}" if t.inside else ""
     called += f", in the handler of {t.handles}" if t.handles else ""
-    return f"{thread_text(t.node[1], t.name, t.node[0])} {how} in {t.top}{called}{wait}{load}"
+    own = own_place(t) if any(f.kind == "python" and str(f) == t.top and _STDLIB.search(f.file) for f in t.frames) else t.top
+    caller = f", called from {own}" if own != t.top else ""
+    return f"{thread_text(t.node[1], t.name, t.node[0])} {how} in {t.top}{caller}{called}{wait}{load}"
 
 
 def own_place(t: ThreadState) -> str:

@@ -24,7 +24,9 @@ MORE = [
     *("flush_after_fork", "function_before_exec", "local_time_after_fork", "epoll_of_the_parent", "lock_of_an_earlier_run"),
     *("port_of_a_dead_server", "both_send", "half_a_command", "failed_job", "transaction_of_another_connection"),
     *("notification_of_a_cancelled_one", "loop_that_was_stopped", "lock_over_await", "sync_in_async_in_sync"),
-    "names_behind_jobs",
+    *("names_behind_jobs", "locks_of_a_class", "room_in_a_filter", "errors_of_a_shell", "half_a_connection"),
+    *("asked_by_its_own_worker", "descriptor_closed_behind_its_loop", "flags_in_shared_memory"),
+    *("pipes_opened_in_different_order", "mutex_of_a_killed_process"),
 ]
 
 
@@ -79,6 +81,10 @@ PROVEN = {
     "lock_of_an_earlier_run": "lock-held",
     "unread_jobs": "starved",
     "transaction_of_another_connection": "lock-cycle",
+    "locks_of_a_class": "lock-cycle",
+    "room_in_a_filter": "lock-cycle",
+    "errors_of_a_shell": "lock-cycle",
+    "mutex_of_a_killed_process": "lock-held",
 }
 
 

@@ -158,6 +158,9 @@ GROWN = [
     ("access", 55, "how long each thread of a snapshot had run; what a process is called; overflows of stacks"),
     ("render", 35, "cells that are cut in their middle, so that a row stays a line"),
     ("session", 30, "what completes processes and operands, for shells and gdb alike"),
+    ("verdict", 60, "children that a process polls are read; a descriptor closed behind a loop; who rests may owe an answer"),
+    ("cpython", 60, "who has a lock that a user's own class takes in one method and gives back in another"),
+    ("stacks", 50, "locks, queues and events that are attributes of a class; who was the last at a System V semaphore"),
 ]
 FEW = 25  # lines by which a room may be over: a sentence, a parameter
 SLACK = 500

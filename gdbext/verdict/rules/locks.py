@@ -60,7 +60,8 @@ def held(facts: Facts) -> Verdict | None:
         evidence += [f"{name_of(facts, e.owner)} has it{f': {e.note}' if e.note else ''}"] if e is locked and e.owner else []
     if last.owner is None:
         evidence.append(last.note)
-        return Verdict("lock-held", [(f.name, None)], evidence, waiting(facts, [f]) + blocked(facts, [], {last.address}))
+        holder = [] if last.shared is not None else [(f.name, None)]  # of a shared one another process had it, and has ended
+        return Verdict("lock-held", holder, evidence, waiting(facts, [f]) + blocked(facts, [], {last.address}))
     evidence.append(describe_node(facts, end))
     return Verdict("lock-held", [end], evidence, waiting(facts, [f]) + blocked(facts, [end]))
 

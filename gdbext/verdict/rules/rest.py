@@ -63,7 +63,7 @@ def idle(facts: Facts) -> Verdict | None:
             evidence += [does] * (not step(facts, node).nodes)  # the thread of a loop is where its task is
             continue
         turns = known is not None and found.kind in ("ticks", "moves") and facts.task(found.culprit) is not None
-        if found.kind != "rests" and not turns:
+        if found.kind != "rests" and not turns or known is None and _asked(facts, node):
             return None
         does = "waits for input from outside" if found.kind == "rests" else "polls the clock, and has no work"
         evidence.append(f"{name_of(facts, node)} {does}" + (f": {found.way[-1]}" if found.way else ""))
@@ -98,6 +98,15 @@ def _quiet(facts: Facts, nodes: Sequence[Node]) -> bool:
         ):
             return False
     return True
+
+
+def _asked(facts: Facts, node: Node) -> bool:
+    """Whether a thread waits, for as long as it takes, at a connection that it opened itself to a server that was read: that the
+    server rests does not mean that it owes no answer."""
+    t, now = facts.thread(node), step(facts, node)
+    if t is None or t.call is None or t.call.limited or t.call.name not in ("recv", "read") or not now.pids:
+        return False
+    return all(source.kind == "client" and source.tcp for source in t.call.sources)
 
 
 def _watched(f: ProcessState) -> set[int]:

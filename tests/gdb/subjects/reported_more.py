@@ -3,12 +3,15 @@
 import asyncio
 import collections
 import concurrent.futures
+import contextlib
 import ctypes
 import fcntl
 import json
+import mmap
 import os
 import pty
 import queue
+import select
 import signal
 import socket
 import sqlite3
@@ -502,6 +505,246 @@ def names_behind_jobs():
             jobs.put(await loop.getaddrinfo("127.0.0.1", 80))
 
     asyncio.run(main())
+
+
+# ---- of other hands ---------------------------------------------------------------------------------------------------
+@kind
+def locks_of_a_class():
+    """Three threads take three locks in a ring; the locks are attributes of classes, one behind a class's own __enter__."""
+
+    class Pool:
+        lock = threading.RLock()
+        slots = threading.BoundedSemaphore(1)
+
+        def __enter__(self):
+            self.slots.acquire()
+
+        def __exit__(self, *_):
+            self.slots.release()
+
+    class Session:
+        changed = threading.Condition()
+
+    pool = Pool()
+
+    def closes():
+        while True:
+            with Pool.lock:
+                time.sleep(0.1)
+                with Session.changed:
+                    computes()
+
+    def connects():
+        while True:
+            with Session.changed:
+                time.sleep(0.1)
+                with pool:
+                    computes()
+
+    def recycles():
+        while True:
+            with pool:
+                time.sleep(0.1)
+                if HUNG:
+                    with pool.lock:
+                        computes()
+
+    made = [thread(one) for one in (closes, connects, recycles)]
+    soon(1.0)
+    made[0].join()
+
+
+@kind
+def room_in_a_filter():
+    """asyncio writes all of its input to `cat` and reads nothing before that."""
+
+    async def main():
+        cat = await asyncio.create_subprocess_exec("cat", stdin=-1, stdout=-1)
+        pids.append(cat.pid)
+        soon(1.0)
+        while True:
+            cat.stdin.write(bytes(1 << 16))
+            await cat.stdin.drain()
+            if not HUNG:
+                await cat.stdout.readexactly(1 << 16)
+
+    asyncio.run(main())
+
+
+@kind
+def errors_of_a_shell():
+    """A shell's pipeline writes to standard error, which nobody reads; its parent reads the other one to its end."""
+    copies = "head -c 3000000 /dev/zero | tee /dev/stderr | wc -c"
+    shell = subprocess.Popen(
+        ["sh", "-c", copies if HUNG else "while :; do head -c 300000 /dev/zero; done"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    pids.append(shell.pid)
+    soon(1.0)
+    while shell.stdout.read(1 << 16):
+        pass
+
+
+@kind
+def half_a_connection():
+    """A client has shut its side down and waits for the answer; the thread that has its connection waits for a job."""
+    listener, jobs = socket.create_server(("127.0.0.1", 0)), queue.Queue()
+
+    def serves():
+        def answers(client):
+            while client.recv(100):
+                pass
+            client.sendall(jobs.get() if HUNG else b"answer")
+            client.close()
+
+        while True:
+            threading.Thread(target=answers, args=(listener.accept()[0],)).start()
+
+    child(serves)
+    soon()
+    while True:
+        asks = socket.create_connection(listener.getsockname())
+        asks.shutdown(socket.SHUT_WR)
+        while asks.recv(100):
+            computes()
+
+
+@kind
+def asked_by_its_own_worker():
+    """The only worker of a broker waits for a job that it would do itself; all stand in recv or select, and nobody is at rest."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def brokers():
+        files, jobs, free, asked = [listener], [], [], {}
+        while True:
+            for file in select.select(files, [], [])[0]:
+                if file is listener:
+                    files.append(listener.accept()[0])
+                    continue
+                word = file.recv(1)
+                if word == b"t":
+                    free.append(file)
+                elif word == b"d":
+                    asked.pop(file).sendall(b"a")
+                elif word == b"j":
+                    jobs.append(file)
+                else:
+                    files.remove(file)
+            while free and jobs:
+                asked[free[-1]] = jobs.pop(0)
+                free.pop().sendall(b"j")
+
+    def works():
+        own, inner = (socket.create_connection(listener.getsockname()) for _ in range(2))
+        while True:
+            own.sendall(b"t")
+            own.recv(1)
+            if HUNG:
+                inner.sendall(b"j")
+                inner.recv(1)
+            own.sendall(b"d")
+
+    child(brokers)
+    child(works)
+    asks = socket.create_connection(listener.getsockname())
+    soon(1.0)
+    while True:
+        asks.sendall(b"j")
+        asks.recv(1)
+
+
+@kind
+def descriptor_closed_behind_its_loop():
+    """A task awaits a socket's bytes; other code closes the descriptor, so no event of it comes."""
+
+    async def main():
+        near, far = socket.socketpair()
+        near.setblocking(False)
+
+        async def closes():
+            await asyncio.sleep(0.2)
+            if HUNG:
+                os.close(near.fileno())
+            while True:
+                await asyncio.sleep(0.02)
+                with contextlib.suppress(OSError):
+                    far.send(b"x")
+
+        soon(1.0)
+        other = asyncio.create_task(closes(), name="closes")
+        while not other.done():
+            await asyncio.get_running_loop().sock_recv(near, 10)
+
+    asyncio.run(main())
+
+
+@kind
+def flags_in_shared_memory():
+    """A writer polls its readers' flags in shared memory; one reader waits for a word of a third process."""
+    memory, (near, far) = mmap.mmap(-1, 4096), socket.socketpair()
+
+    def reads(number):
+        while True:
+            while memory[0] == memory[8 + number]:
+                time.sleep(0.001)
+            if HUNG and number == 1 and memory[0] == 5:
+                near.recv(1)
+            memory[8 + number] = memory[0]
+
+    for number in range(2):
+        child(lambda own=number: reads(own))
+    keep.append(far)
+    true.clear()
+    soon(1.0)
+    count = 0
+    while True:
+        count = (count + 1) % 200
+        memory[0] = count
+        while memory[8] != count or memory[9] != count:
+            time.sleep(0.001)
+
+
+@kind
+def pipes_opened_in_different_order():
+    """Parent and child open two FIFOs in different order, each for what the other one is to open second."""
+    one, two = (os.path.join(folder(), name) for name in "ab")
+    os.mkfifo(one)
+    os.mkfifo(two)
+
+    def opens():
+        ways = [(two, "w"), (one, "r")] if HUNG else [(one, "r"), (two, "w")]
+        keep.extend(open(*way) for way in ways)
+        while True:
+            computes()
+
+    child(opens)
+    soon()
+    keep.extend(open(*way) for way in ((one, "w"), (two, "r")))
+    while True:
+        computes()
+
+
+@kind
+def mutex_of_a_killed_process():
+    """A process that has a mutex in memory that others map is killed."""
+    libc = ctypes.CDLL(None)
+    memory, attributes = mmap.mmap(-1, 4096), ctypes.create_string_buffer(64)
+    mutex = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(memory)))
+    libc.pthread_mutexattr_init(attributes)
+    libc.pthread_mutexattr_setpshared(attributes, 1)
+    libc.pthread_mutex_init(mutex, attributes)
+    if HUNG:
+        pid = os.fork()
+        if not pid:
+            libc.pthread_mutex_lock(mutex)
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(pid, 0)
+    soon()
+    while True:
+        libc.pthread_mutex_lock(mutex)
+        computes()
+        libc.pthread_mutex_unlock(mutex)
 
 
 if __name__ == "__main__":
