@@ -14,7 +14,7 @@ from typing import Any, Sequence
 
 from .. import log
 from ..access.retry import retry_reading
-from ..cpython import machine, poll_loops, poll_tasks, schedulers
+from ..cpython import machine, poll_loops, poll_tasks, rounds, schedulers
 from ..cpython.event_loops import EventLoop, event_loops
 from ..cpython.poll_loops import Poll
 from ..cpython.primitive_states import held, row_of
@@ -65,7 +65,7 @@ class TaskState:
     * `top`: its innermost frame outside asyncio's waits, as text
     * `seconds`: of a sleep
     * `yields`: it is in asyncio.sleep(0)
-    * `for_good`: when its sleep ends, its code only sleeps again
+    * `for_good`: when its sleep ends, its code only sleeps again; `rounds`: it sleeps in a loop that has no way out
     * `future`: the address of the future that it waits for, of a pool's where a pool has the work
     * `poll`: its loop, where that only asks, over and over
     * `stranded`: why its event loop does not run it, '' where it does
@@ -89,6 +89,7 @@ class TaskState:
     seconds: float | None = None
     yields: bool = False
     for_good: bool = False
+    rounds: bool = False
     poll: Poll | None = None
     future: int = 0
     stranded: str = ""
@@ -178,6 +179,7 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
         if task.waits is not None:
             state.text, state.kind, state.seconds = task.waits.text, task.waits.kind, task.waits.seconds
             state.for_good = state.kind == "sleep" and sleeps_for_good(task.frames)
+            state.rounds = state.kind == "sleep" and rounds.goes_round(task.frames)
             awaited = task.waits.source or task.waits.object
             state.future = awaited.address if awaited is not None else 0
             state.on = [nodes[a] for a in task.waits.on if a in nodes]

@@ -56,9 +56,11 @@ class ThreadState:
     call: Call | None = None  # the system call that it is in
     waited: bool = False  # in some sample it was in a wait without a time limit that others end
     futile: bool = False  # it runs, and is known to change nothing
+    took: int = 0  # pages of memory that it was given
     alters: bool = False  # it runs, and changes what it can reach beyond its variables
     kernel: str = ""  # of a thread in state D: the kernel function that it is blocked in
     for_good: bool = False  # when its sleep ends, its code only sleeps again
+    rounds: bool = False  # it sleeps in a loop that has no way out
     polls: bool = False  # its loop only asks, over and over, for what its `edge` or `call` says
     asks_anew: bool = False  # it waits over and over in its `call`, up to a limit each time, and gets hardly anything
     group: str = ""  # the torch.distributed group in whose collective it waits

@@ -348,7 +348,11 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
         return Step(said, (), End(None, NOBODY, why, kind="unknown"))
     if all(source.comes for source in call.sources) and (not f.children or f.requests == []):  # a child may owe it
         return Step(said, (), End(node, INPUT, describe_node(facts, node)))
-    if {source.kind for source in call.sources} <= {"event", "other", "file"}:
+    kinds = {source.kind for source in call.sources}
+    native = [t.node for t in f.threads if not (t.python or t.main) and t.node != node and t.call is not None and t.call.sources]
+    if kinds == {"event"} and native:  # a library's own threads tell it what has come
+        return Step(said, native, maybe=native, call=call)
+    if kinds <= {"event", "other", "file"}:
         return Step(said, (), End(node, UNKNOWN, describe_node(facts, node)))
     commands = call.name != "write" and bool(known) and all(pid in f.ancestors for pid in known)  # its parent's, which owes none
     if commands and not seen:

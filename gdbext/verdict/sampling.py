@@ -19,7 +19,7 @@ from ..access.proctable import ProcTable
 from ..access.ptrace import lasting_stops
 from ..access.retry import settled_counts
 from ..access.snapshot import CoreFileTarget
-from ..cpython import event_loops, poll_loops
+from ..cpython import event_loops, poll_loops, rounds
 from ..cpython.poll_loops import Poll
 from ..cpython.runtime import PyThread, Runtime, open_runtime
 from ..engines import shm_rings
@@ -386,11 +386,12 @@ def _read_calls(s: ProcessState, rt: Runtime, tids: Sequence[int]) -> None:
 
 
 def _read_sleeps(s: ProcessState, rt: Runtime) -> None:
-    """Fills in, for each thread that sleeps, whether its code does anything but sleep after that."""
+    """Fills in, for each thread that sleeps, whether its code does anything but sleep after that, and has a way out."""
     asleep = {tid for tid, thread in s.window.threads.items() if thread.call is not None and thread.call.name == "nanosleep"}
     for py in rt.threads() if asleep else ():
         if py.tid in asleep:
-            s.window.threads[py.tid].for_good = async_waits.sleeps_for_good(rt.frames(py))
+            frames, thread = rt.frames(py), s.window.threads[py.tid]
+            thread.for_good, thread.rounds = async_waits.sleeps_for_good(frames), rounds.goes_round(frames)
 
 
 def _read_polls(s: ProcessState, rt: Runtime) -> None:
