@@ -57,7 +57,9 @@ class Outsider:
         """Whether those that were there all the time used a CPU for longer than a program does that only asks now and then; on a
         full machine, as long as they had one. Those that come and go, a compiler for each file, have to run all the time."""
         lived = self.ran if self.lived is None else self.lived
-        return not self.stopped and (lived > RUNS / 3 or lived > STILL and self.wants or self.came > RUNS)
+        return not self.stopped and (
+            lived > RUNS / 3 or lived > STILL and self.wants or self.came > RUNS / (2 if self.wants else 1)
+        )
 
     @property
     def at_work(self) -> str:

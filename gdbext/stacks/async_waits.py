@@ -23,8 +23,8 @@ from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError
 from ..observe.stack_keys import stack_key
 from ..observe.system_calls import Call
-from ..primitives.table import ASYNC_ENDS, ASYNCIO
-from . import greenlet_waits, polls, ray_actors, tries
+from ..primitives.table import ASYNCIO
+from . import greenlet_waits, handlers, polls, ray_actors, tries
 from .givers import Givers
 from .holders import Holders
 from .pools import Pools
@@ -462,28 +462,12 @@ def _told_by(rt: Runtime, loop: EventLoop) -> tuple[dict[int, int], dict[int, li
     with log.passing_over(GdbextError, AttributeError):
         obj = rt.object(loop.address)
         for number, handle in obj.attr("_signal_handlers").items(MAX_SIGNALS):
-            signalled.update(dict.fromkeys(_tells(rt, handle), number.integer()))
+            signalled.update(dict.fromkeys(handlers.told(rt, handle), number.integer()))
         for descriptor, key in obj.attr("_selector").attr("_fd_to_key").items(MAX_WATCHED):
             reader = key.elements(4)[3].elements(2)[0]
             if not reader.is_none():
-                told[descriptor.integer()] = _tells(rt, reader)
+                told[descriptor.integer()] = handlers.told(rt, reader)
     return signalled, told
-
-
-def _tells(rt: Runtime, handle: Any) -> list[int]:
-    """The addresses of the objects that a handle's callback tells something: of a method its own; of a function, whose code names
-    a call that ends waits, those that it closes over, and its arguments."""
-    held = handle.attr("_callback")
-    if held.isa("method"):
-        return [rt.target.u64(held.address + rt.layout["method.im_self"])]
-    if not held.isa("function"):
-        return []
-    code = rt.target.u64(held.address + rt.layout["func.func_code"])
-    names = {o.string(200) for o in rt.object(rt.target.u64(code + rt.layout["code.co_names"])).elements(1000)}
-    cells = rt.target.u64(held.address + rt.layout["func.func_closure"])
-    found = [rt.target.u64(cell.address + rt.layout["cell.ob_ref"]) for cell in rt.object(cells).elements(100)] if cells else []
-    found += [argument.address for argument in handle.attr("_args").elements(100)]
-    return found if names & ASYNC_ENDS else []
 
 
 def _main_task(loop: LoopState, threads: list[ThreadView]) -> int:

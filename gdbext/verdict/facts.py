@@ -284,6 +284,7 @@ class ProcessState:
     alone: bool = False  # its replica never waits for another
     per_node: int = 0  # ranks of its job on each node, 0 where that is not known
     signals: Sequence[str] = ()  # that it has handlers of its own for
+    signalled: dict[int, int] = field(default_factory=dict)  # {an object that a handler in Python tells: the signal}
     read: int = 0  # bytes that it read in the window
     wrote: int = 0  # and wrote
     others: dict[int, Outsider] = field(default_factory=dict)  # {pid: what one did that was not sampled}

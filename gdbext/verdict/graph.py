@@ -485,8 +485,11 @@ def _no_one(facts: Facts, f: ProcessState | None, edge: Edge, said: str) -> Step
     tells = next((loop.calls[edge.address] for loop in f.loops if edge.address in loop.calls), None) if f is not None else None
     if f is not None and tells is not None:
         return _sources(facts, f, edge.waiter, tells)
-    signals = [loop.signalled[edge.address] for loop in f.loops if edge.address in loop.signalled] if f is not None else []
-    if f is not None and signals and (set(signals) <= ASKED_TO_END or not f.children):  # a child may owe another
+    told = [f.signalled, *(loop.signalled for loop in f.loops)] if f is not None else []
+    signals = [one[edge.address] for one in told if edge.address in one]
+    if (
+        f is not None and signals and not edge.ended and (set(signals) <= ASKED_TO_END or not f.children)
+    ):  # a child may owe another
         return Step(said, (), End(edge.waiter, INPUT, "a handler of a signal tells it"))
     note = f"; {edge.note}" if edge.note and edge.kind not in NATIVE else ""  # of these it says who else may
     if edge.ended:

@@ -29,7 +29,8 @@ def parked(facts: Facts, node: Node) -> bool:
         return parked(facts, now.nodes[0])  # the task that a loop runs for
     if now.edge is not None:
         alone = now.edge.kind.endswith("Event") and not (now.edge.named or now.edge.candidates)  # it waits till the program ends
-        return alone or f is not None and any(now.edge.address in loop.signalled for loop in f.loops)
+        told = [f.signalled, *(loop.signalled for loop in f.loops)] if f is not None else []
+        return not now.edge.ended and (alone or any(now.edge.address in one for one in told))
     if t is None:
         return task is not None and task.kind == "sleep" and task.for_good
     if t.call is None or t.edge is not None:

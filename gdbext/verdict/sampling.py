@@ -31,7 +31,7 @@ from ..observe.observer import Observer, repeatedly
 from ..observe.stack_keys import stack_key
 from ..primitives.table import QUEUES
 from ..requests.model import Counter
-from ..stacks import async_waits, file_ends, ipc_locks, locks, polls, snapshots, threads, tries
+from ..stacks import async_waits, file_ends, handlers, ipc_locks, locks, polls, snapshots, threads, tries
 from ..stacks.python_waits import path_of
 from ..stacks.snapshots import ProcessSnapshot
 from ..torch import collectives, gloo_peers
@@ -328,6 +328,7 @@ def _last_look(s: ProcessState, rt: Runtime, first: dict[str, Any], counted: dic
     try:
         tids = [th.tid for th in rt.target.threads()]
         s.window.enter(system_calls.read(rt.target, tids), anew=True)
+        s.signalled = handlers.signalled(rt) if s.signals else {}
         _read_sleeps(s, rt)
         _read_polls(s, rt)
         light = threads.read_threads(rt.target, rt, [], native=False) if async_waits.used(rt) else []

@@ -86,6 +86,8 @@ def _led(facts: Facts, nodes: Sequence[Node]) -> tuple[list[ThreadState], list[s
         if t.works or t.rounds or t.node[0] in wrote or _shares(facts, t)
     ]
     working += [t for t in getting if t not in working and t.node not in given]
+    serving = [t for t in map(facts.thread, open_at(facts)) if t is not None and moves(facts, t.node) and _at_work(facts, t)]
+    working += [t for t in serving if t not in working]
     working += [t for t in map(facts.thread, led) if t is not None and t not in working and got_round(facts, t)]
     tasks = [task for task in map(facts.task, led) if task is not None and task.kind != "sleep" and moves(facts, task.node)]
     going = [f"{name_of(facts, task.node)} goes on: {task.text}" for task in tasks[:SHOWN]]
