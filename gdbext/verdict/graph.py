@@ -355,6 +355,7 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
     if kinds <= {"event", "other", "file"}:
         return Step(said, (), End(node, UNKNOWN, describe_node(facts, node)))
     commands = call.name != "write" and bool(known) and all(pid in f.ancestors for pid in known)  # its parent's, which owes none
+    commands = commands and not any(_waits_for_it(other, f) for other in facts if other.pid in known)
     if commands and not seen:
         return Step(said, (), End(node, INPUT, f"it waits for its parent, {known[0]}, which was not read", known[0]))
     own = givers_at(f, node, call)
@@ -365,6 +366,12 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
     found = _processes(facts, f, known, said, call)
     found.kind = "rests" if outside or commands else found.kind
     return found
+
+
+def _waits_for_it(parent: ProcessState, f: ProcessState) -> bool:
+    """Whether the only thread of a parent waits for the end of a process: it gives that no command meanwhile."""
+    call = parent.main.call if parent.main is not None else None
+    return call is not None and call.name == "wait" and f.pid in call.peers and parent.sole is parent.main
 
 
 def _is_native(f: ProcessState) -> bool:

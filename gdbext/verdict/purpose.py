@@ -9,7 +9,7 @@ from ..stacks.waits import Edge
 from .closed import ENDS
 from .facts import Facts, Node, ProcessState, ThreadState
 from .graph import step
-from .nodes import SELECTS, ends_of, from_outside, owed, pool_at_work, standing_loop
+from .nodes import SELECTS, ends_of, from_outside, moves, owed, pool_at_work, standing_loop
 from .states import Step
 
 OFTEN = {"SIGALRM", "SIGVTALRM", "SIGPROF", "SIGCHLD", "SIGIO", "SIGPOLL"}  # signals that may come over and over
@@ -56,14 +56,14 @@ def aims(facts: Facts, node: Node) -> list[Node]:
             found += [one, *others(f, one)]  # it serves by its other threads
         elif parked(facts, one):
             found += others(f, one)
-        elif now.nodes and (_known(facts, one, now) or (ends(facts, now.edge) if now.edge is not None else _to_end(t, now))):
+        elif now.nodes and (_known(facts, one, now) or (ends(facts, now.edge) if now.edge is not None else to_end(t, now))):
             todo += now.nodes
         else:
             found.append(one)
     return found
 
 
-def _to_end(t: ThreadState | None, now: Step) -> bool:
+def to_end(t: ThreadState | None, now: Step) -> bool:
     """Whether a wait without an edge is for its owner, or for the end of children."""
     return now.owned or t is not None and t.call is not None and t.call.name == "wait"
 
@@ -81,12 +81,14 @@ def between_rounds(facts: Facts, node: Node) -> bool:
     return asleep and node not in owed(facts, [edge for edge in facts.edges if not ends(facts, edge)])
 
 
-def got_round(facts: Facts, t: ThreadState) -> bool:
-    """Whether a thread that sleeps between such rounds did something in one: an item came or went, or the process, of which it is
-    the only thread, read or wrote."""
+def got_round(facts: Facts, t: ThreadState, given: set[Node]) -> bool:
+    """Whether a thread that sleeps between such rounds did something in one: an item came or went, it changed its variables and
+    is not among those whose gifts are awaited, or the process, of which it is the only thread, read or wrote."""
     f = facts.process(t.node)
     if f is None or not (t.rounds and t.woke):
         return False
+    if moves(facts, t.node) and t.node not in given:
+        return True
     came = any(c.moved and c.what.startswith("items through") for c in f.counters)
     return came or f.sole is t and f.read + f.wrote > 0
 

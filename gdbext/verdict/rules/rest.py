@@ -10,7 +10,7 @@ from ..facts import Facts, Node, ProcessState, ThreadState, Verdict
 from ..fronts import open_at
 from ..graph import step
 from ..nodes import in_selector, moves, owed, sleeps
-from ..purpose import aims, between_rounds, exchanges, gets_on, parked, serves
+from ..purpose import aims, between_rounds, ends, exchanges, gets_on, parked, serves, to_end
 from ..walk import outlook
 from ..words import name_of
 from . import collectives, fronts, requests
@@ -123,6 +123,10 @@ def _stays(facts: Facts, node: Node, engine: bool) -> bool:
 
 def _goes_round(facts: Facts, node: Node) -> bool:
     """Whether a main thread or task, or all for whose end it waits, sleep between their rounds or rest."""
+    now = step(facts, node)
+    waits = ends(facts, now.edge) if now.edge is not None else to_end(facts.thread(node), now)
+    if not (waits or between_rounds(facts, node)):
+        return False
     leaves = aims(facts, node)
     turns = [leaf for leaf in leaves if between_rounds(facts, leaf)]
     return bool(turns) and all(leaf in turns or outlook(facts, leaf).kind == "rests" for leaf in leaves)
