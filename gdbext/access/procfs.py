@@ -74,6 +74,11 @@ class Stat:
         return bool(int(self.fields[6]) & PF_EXITING)
 
     @property
+    def faults(self) -> int:
+        """How often it was given a page of memory without a disk."""
+        return int(self.fields[7])
+
+    @property
     def ticks(self) -> tuple[int, int]:
         """(clock ticks in its own code, in the kernel)."""
         return int(self.fields[11]), int(self.fields[12])

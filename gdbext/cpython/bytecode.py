@@ -173,13 +173,18 @@ class Bytecode:
         pointer = self.rt.target.u64(self.code.address + self.rt.layout["code.co_exceptiontable"])
         return list(exception_entries(self.rt.object(pointer).raw_bytes(1 << 20)))
 
-    def handles(self, offset: int) -> bool:
-        """Whether an exception of the instruction at this offset goes to a handler of this code."""
-        unit, spans = self.rt.minor.code_unit, [(start, end) for start, end, *_ in self.handlers()]
+    def guards(self) -> list[tuple[int, int, int]]:
+        """(first instruction, end, handler) of what handlers are for."""
+        unit, spans = self.rt.minor.code_unit, [(start, end, handler) for start, end, handler, *_ in self.handlers()]
         for at, argument, form in self._raw:
             if form.name in _BLOCKS:  # before 3.11
-                spans.append((at + form.size, _target(form.told[3], argument, at + form.size, unit)))
-        return any(start <= offset < end for start, end in spans)
+                handler = _target(form.told[3], argument, at + form.size, unit)
+                spans.append((at + form.size, handler, handler))
+        return spans
+
+    def handles(self, offset: int) -> bool:
+        """Whether an exception of the instruction at this offset goes to a handler of this code."""
+        return any(start <= offset < end for start, end, _ in self.guards())
 
     def loops(self) -> list[tuple[int, int]]:
         """(first instruction, the one that jumps back to it) of each loop; the jump back of an `await` makes none."""

@@ -1,84 +1,34 @@
 """What the interpreter itself holds for later: functions that `atexit` is to call, with their arguments, and signal handlers.
 
 No module or frame leads to these. The tables of offsets do not have the place of atexit's: it is looked for in the interpreter's
-state (in 3.9 in the module's), and believed where every entry is a callback. Up to 3.11 the handlers stand in a static variable;
-where its symbol is stripped, the table is known by what every entry of it is. Source: Modules/atexitmodule.c, signalmodule.c,
-Include/internal/pycore_atexit.h, pycore_signal.h of each minor.
+state (in 3.9 in the module's), and believed where every entry is a callback. Source: Modules/atexitmodule.c,
+Include/internal/pycore_atexit.h of each minor.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Iterator, Sequence
+from typing import Sequence
 
 from .. import log
-from ..access.model import PAGE
-from ..cpython.find import variables
 from ..cpython.referrers import Root
 from ..cpython.runtime import Runtime
-from ..errors import GdbextError, NotFoundError
+from ..cpython.signals import handlers
+from ..errors import GdbextError
 
-SIGNALS = 65  # Py_NSIG of Linux; the first is unused
-OF_GLIBC = (32, 33)  # which sigaction(2) of the C library refuses
 MAX_CALLBACKS = 1 << 16
 
 
 def roots(rt: Runtime, partial: list[str]) -> list[Root]:
     """Each such object as a root, those of atexit in no certain order. What could not be read is appended to `partial`."""
     found: list[Root] = []
-    for what, read in (("an atexit callback", _at_exit), ("a handler of signal {}", _handlers)):
+    for what, read in (("an atexit callback", _at_exit), ("a handler of signal {}", handlers)):
         try:
             found += [Root(f"({address:#x})", address, shown=f"({what.format(n)})") for n, address in read(rt)]
         except GdbextError as e:
             log.passed_over(e, what)
             partial.append(f"what only {what.replace(' {}', '')} holds has no owner here: {e}")
     return found
-
-
-def _handlers(rt: Runtime) -> Iterator[tuple[int, int]]:
-    """(its number, its handler) of each signal: of an array of (int tripped, PyObject *func)."""
-    at = rt.layout.get("runtime.signals")
-    table = rt.address + at if at is not None else _static_table(rt)
-    words = rt.target.words(table, 2 * SIGNALS)
-    yield from ((n // 2, words[n]) for n in range(3, len(words), 2) if words[n])
-
-
-def _static_table(rt: Runtime) -> int:
-    """The address of `Handlers` of signalmodule.c up to 3.11; `NotFoundError`.
-
-    Every signal's entry has SIG_DFL, SIG_IGN, None or a function, whether the program has set it or not; the two that glibc keeps
-    for itself (32, 33) have None for good. Entry 0 is empty."""
-    with log.passing_over(GdbextError):
-        return rt.target.symbol("Handlers", [rt.library])
-    scope = rt.module("_signal")
-    default = scope.item("SIG_DFL").address if scope is not None else 0
-    for start, data in variables(rt.target, rt.library):
-        words = struct.unpack_from(f"<{len(data) // 8}Q", data)
-        for place in (i for i, word in enumerate(words) if word == default and default):
-            first = place
-            while first >= 2 and _is_entry(words[first - 3 : first - 1]):
-                first -= 2
-            table = words[first - 1 : first - 1 + 2 * (SIGNALS - 1)]
-            if first >= 3 and words[first - 3 : first - 1] == (0, 0) and _is_table(rt, table):
-                return start + 8 * (first - 3)
-    raise NotFoundError(f"{rt.name} is stripped, and its table of signal handlers is not where it can be told from other data")
-
-
-def _is_entry(pair: Sequence[int]) -> bool:
-    return len(pair) == 2 and pair[0] <= 1 and pair[1] >= PAGE and not pair[1] & 7
-
-
-def _is_table(rt: Runtime, words: Sequence[int]) -> bool:
-    """Whether these are the entries of the signals 1 to 64."""
-    pairs = list(zip(words[::2], words[1::2]))
-    try:
-        own = [rt.object(pairs[n - 1][1]).is_none() for n in OF_GLIBC] if len(pairs) == SIGNALS - 1 else []
-        return (
-            all(own) and bool(own) and all(map(_is_entry, pairs)) and all(rt.object(at).type.name for at in {p[1] for p in pairs})
-        )
-    except GdbextError as e:
-        log.note("no table of signal handlers: %s", e)
-        return False
 
 
 def _at_exit(rt: Runtime) -> list[tuple[int, int]]:

@@ -24,13 +24,15 @@ _EVERYBODYS = ("SIGINT", "SIGSEGV", "SIGFPE", "SIGABRT", "SIGBUS", "SIGILL")
 @dataclass
 class Clock:
     """A thread's clock. `run`: seconds on a CPU; `queued`: seconds that it waited for one; `state`; `sleeps`: how often it went
-    to sleep of itself ("" and -1 where these two were not read). `exact`: `run` counts nanoseconds, not ticks."""
+    to sleep of itself ("" and -1 where these two were not read). `exact`: `run` counts nanoseconds, not ticks. `faults`: how many
+    pages of memory it was given, -1 as before."""
 
     run: float
     queued: float
     state: str = ""
     sleeps: int = -1
     exact: bool = True
+    faults: int = -1
 
     @property
     def mark(self) -> tuple[float, int]:
@@ -64,6 +66,7 @@ def clock_of(pid: int, tid: int, whole: bool = True) -> Clock | None:
             status = read_proc(pid, f"task/{tid}/status")
             found.state = status_field(status, b"State")[:1].decode()
             found.sleeps = int(status_field(status, b"voluntary_ctxt_switches") or 0)
+            found.faults = read_stat(pid, tid).faults
         return found
     except (GdbextError, ValueError) as e:
         log.passed_over(e)

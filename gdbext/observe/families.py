@@ -35,6 +35,7 @@ class Outsider:
     * `sleeps`: seconds of the shortest sleep in which one of them is, 0: none sleeps
     * `stopped`: [(pid, program)] of those that are stopped, without what somebody at a terminal has put aside
     * `lived`: seconds of CPU a second of those that were there all the time; None: as `ran`
+    * `came`: the same of those that came and went, one after the other
     """
 
     pid: int
@@ -45,6 +46,7 @@ class Outsider:
     sleeps: float = 0.0
     stopped: list[tuple[int, str]] = field(default_factory=list)
     lived: float | None = None
+    came: float = 0.0
 
     @property
     def name(self) -> str:
@@ -53,9 +55,11 @@ class Outsider:
     @property
     def computes(self) -> bool:
         """Whether those that were there all the time used a CPU for longer than a program does that only asks now and then; on a
-        full machine, as long as they had one."""
+        full machine, as long as they had one. Those that come and go, a compiler for each file, have to run all the time."""
         lived = self.ran if self.lived is None else self.lived
-        return not self.stopped and (lived > RUNS / 3 or lived > STILL and self.wants)
+        return not self.stopped and (
+            lived > RUNS / 3 or lived > STILL and self.wants or self.came > RUNS / (2 if self.wants else 1)
+        )
 
     @property
     def at_work(self) -> str:
@@ -134,6 +138,7 @@ class Families:
         others = (then ^ own) - self.sampled
         feeders = sum(_spent_between(self.first, table, fed))
         ran, lived = self._used(table, pid)
+        seconds = max(time.monotonic() - self.began, 1.0)
         return Outsider(
             pid,
             table.processes[pid].comm,
@@ -142,7 +147,8 @@ class Families:
             any(one.wants for one in known),
             min((one.sleeps for one in known if one.sleeps), default=0.0),
             [(one.pid, one.program) for one in known if one.stopped and not aside(one.pid)],
-            (lived + feeders) / max(time.monotonic() - self.began, 1.0),
+            (lived + feeders) / seconds,
+            (ran - lived) / seconds,
         )
 
 

@@ -21,6 +21,7 @@ LEAST = 0.05  # seconds of a CPU: in that time a thread that makes progress chan
 LONG = 30.0  # seconds: a thread that sleeps for less may only pause between two items that it gives
 SOON = 60.0  # seconds: a sleep that lasts no longer ends soon
 KERNEL = 0.1  # part of a thread's time: a thread that is in the kernel for longer may change things there
+PAGES = 200  # of memory: a thread that took more writes anew what it works out
 PRESSED = 0.2  # part of a window for which a thread waited for a CPU: it moved less than it would have
 
 
@@ -49,6 +50,7 @@ class ThreadWindow:
     call: Call | None = None  # the system call that it is in at the last sample
     kernel: str = ""  # the function of the kernel that it is in at the last one, in state D
     for_good: bool = False  # when its sleep ends, its code only sleeps again
+    rounds: bool = False  # it sleeps in a loop that has no way out
     poll: Poll | None = None  # its loop at the last sample, where that only asks
     tries: Any = None  # the edge of a loop that tries again (`stacks.tries`)
 
@@ -87,6 +89,11 @@ class ThreadWindow:
     def woke(self) -> int:
         """How often it went to sleep of itself."""
         return self.after.sleeps - self.before.sleeps if self.before and self.after else 0
+
+    @property
+    def took(self) -> int:
+        """How many pages of memory it was given: code that only goes round in one place takes none."""
+        return self.after.faults - self.before.faults if self.before and self.after and self.before.faults >= 0 else 0
 
     @property
     def moved(self) -> bool:

@@ -268,6 +268,7 @@ RINGS = tuple(name for row in ROWS if row.state.get("items") == "(ring)" for nam
 ONCE = tuple(dict.fromkeys(row.kind for row in ROWS if row.once))
 QUEUES = tuple(row.file for row in ROWS if row.state.get("items") == "queue")  # where `self.queue` is a deque
 LENDS = tuple(dict.fromkeys(row.kind for row in ROWS if row.lends))  # kinds of what has a number of permits or connections
+ENDS = frozenset(call for row in ROWS for way in row.ways for call in way.ends)
 ASYNC_ENDS = frozenset(call for row in ROWS if row.is_async for way in row.ways for call in way.ends)
 DOES = {row.kind: row.does for row in ROWS}
 _BY_CLASS = {name: row for row in ROWS for name in row.classes}

@@ -14,7 +14,7 @@ from typing import Any, Sequence
 
 from .. import log
 from ..access.retry import retry_reading
-from ..cpython import machine, poll_loops, poll_tasks, schedulers
+from ..cpython import machine, poll_loops, poll_tasks, rounds, schedulers
 from ..cpython.event_loops import EventLoop, event_loops
 from ..cpython.poll_loops import Poll
 from ..cpython.primitive_states import held, row_of
@@ -23,8 +23,8 @@ from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError
 from ..observe.stack_keys import stack_key
 from ..observe.system_calls import Call
-from ..primitives.table import ASYNC_ENDS, ASYNCIO
-from . import greenlet_waits, polls, ray_actors, tries
+from ..primitives.table import ASYNCIO
+from . import greenlet_waits, handlers, polls, ray_actors, tries
 from .givers import Givers
 from .holders import Holders
 from .pools import Pools
@@ -66,7 +66,7 @@ class TaskState:
     * `top`: its innermost frame outside asyncio's waits, as text
     * `seconds`: of a sleep
     * `yields`: it is in asyncio.sleep(0)
-    * `for_good`: when its sleep ends, its code only sleeps again
+    * `for_good`: when its sleep ends, its code only sleeps again; `rounds`: it sleeps in a loop that has no way out
     * `future`: the address of the future that it waits for, of a pool's where a pool has the work
     * `poll`: its loop, where that only asks, over and over
     * `stranded`: why its event loop does not run it, '' where it does
@@ -90,6 +90,7 @@ class TaskState:
     seconds: float | None = None
     yields: bool = False
     for_good: bool = False
+    rounds: bool = False
     poll: Poll | None = None
     future: int = 0
     stranded: str = ""
@@ -181,6 +182,7 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
         if task.waits is not None:
             state.text, state.kind, state.seconds = task.waits.text, task.waits.kind, task.waits.seconds
             state.for_good = state.kind == "sleep" and sleeps_for_good(task.frames)
+            state.rounds = state.kind == "sleep" and rounds.goes_round(task.frames)
             awaited = task.waits.source or task.waits.object
             state.future = awaited.address if awaited is not None else 0
             state.on = [nodes[a] for a in task.waits.on if a in nodes]
@@ -471,29 +473,12 @@ def _told_by(rt: Runtime, loop: EventLoop) -> tuple[dict[int, int], dict[int, li
     with log.passing_over(GdbextError, AttributeError):
         obj = rt.object(loop.address)
         for number, handle in obj.attr("_signal_handlers").items(MAX_SIGNALS):
-            signalled.update(dict.fromkeys(_tells(rt, handle), number.integer()))
+            signalled.update(dict.fromkeys(handlers.told(rt, handle), number.integer()))
         for descriptor, key in obj.attr("_selector").attr("_fd_to_key").items(MAX_WATCHED):
             reader = key.elements(4)[3].elements(2)[0]
             if not reader.is_none():
-                told[descriptor.integer()] = _tells(rt, reader)
+                told[descriptor.integer()] = handlers.told(rt, reader)
     return signalled, told
-
-
-def _tells(rt: Runtime, handle: Any) -> list[int]:
-    """The addresses of the objects that a handle's callback tells something: of a method its own and its arguments, as the future
-    of loop.sock_recv; of a function, whose code names a call that ends waits, those that it closes over, and its arguments."""
-    held = handle.attr("_callback")
-    if held.isa("method"):
-        own = rt.target.u64(held.address + rt.layout["method.im_self"])
-        return [own, *(argument.address for argument in handle.attr("_args").elements(100))]
-    if not held.isa("function"):
-        return []
-    code = rt.target.u64(held.address + rt.layout["func.func_code"])
-    names = {o.string(200) for o in rt.object(rt.target.u64(code + rt.layout["code.co_names"])).elements(1000)}
-    cells = rt.target.u64(held.address + rt.layout["func.func_closure"])
-    found = [rt.target.u64(cell.address + rt.layout["cell.ob_ref"]) for cell in rt.object(cells).elements(100)] if cells else []
-    found += [argument.address for argument in handle.attr("_args").elements(100)]
-    return found if names & ASYNC_ENDS else []
 
 
 def _main_task(loop: LoopState, threads: list[ThreadView]) -> int:

@@ -56,9 +56,11 @@ class ThreadState:
     call: Call | None = None  # the system call that it is in
     waited: bool = False  # in some sample it was in a wait without a time limit that others end
     futile: bool = False  # it runs, and is known to change nothing
+    took: int = 0  # pages of memory that it was given
     alters: bool = False  # it runs, and changes what it can reach beyond its variables
     kernel: str = ""  # of a thread in state D: the kernel function that it is blocked in
     for_good: bool = False  # when its sleep ends, its code only sleeps again
+    rounds: bool = False  # it sleeps in a loop that has no way out
     polls: bool = False  # its loop only asks, over and over, for what its `edge` or `call` says
     asks_anew: bool = False  # it waits over and over in its `call`, up to a limit each time, and gets hardly anything
     group: str = ""  # the torch.distributed group in whose collective it waits
@@ -282,6 +284,7 @@ class ProcessState:
     alone: bool = False  # its replica never waits for another
     per_node: int = 0  # ranks of its job on each node, 0 where that is not known
     signals: Sequence[str] = ()  # that it has handlers of its own for
+    signalled: dict[int, int] = field(default_factory=dict)  # {an object that a handler in Python tells: the signal}
     read: int = 0  # bytes that it read in the window
     wrote: int = 0  # and wrote
     others: dict[int, Outsider] = field(default_factory=dict)  # {pid: what one did that was not sampled}

@@ -171,10 +171,10 @@ def fill_in(s: ProcessState) -> None:
     for t, th in zip(s.threads[-len(s.view.threads) :], s.view.threads):
         seen = s.window.thread(th.tid)
         t.moved, t.advanced, t.futile, t.woke = seen.moved, seen.advanced, seen.futile, seen.woke
-        t.alters = seen.alters
+        t.alters, t.took = seen.alters, seen.took
         t.load, t.wanted = s.window.load(seen.ran), s.window.load(seen.wanted)
         t.state = seen.after.state if seen.after else th.state or "S"
-        t.call, t.kernel, t.for_good = seen.call, seen.kernel, seen.for_good
+        t.call, t.kernel, t.for_good, t.rounds = seen.call, seen.kernel, seen.for_good, seen.rounds
         t.polls, t.asks_anew = seen.asks is not None, seen.asks_anew(s.window.seconds)
         t.waited = s.window.waited and t.main
         t.holds = bool(gil and gil.count and gil.held.get(th.tid, 0) == gil.count and len(gil.switches) == 1)

@@ -352,9 +352,14 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
         return Step(said, (), End(None, NOBODY, why, kind="unknown"))
     if all(source.comes for source in call.sources) and (not f.children or f.requests == []):  # a child may owe it
         return Step(said, (), End(node, INPUT, describe_node(facts, node)))
-    if {source.kind for source in call.sources} <= {"event", "other", "file"}:
+    kinds = {source.kind for source in call.sources}
+    native = [t.node for t in f.threads if not (t.python or t.main) and t.node != node and t.call is not None and t.call.sources]
+    if kinds == {"event"} and native:  # a library's own threads tell it what has come
+        return Step(said, native, maybe=native, call=call)
+    if kinds <= {"event", "other", "file"}:
         return Step(said, (), End(node, UNKNOWN, describe_node(facts, node)))
     commands = call.name != "write" and bool(known) and all(pid in f.ancestors for pid in known)  # its parent's, which owes none
+    commands = commands and not any(_waits_for_it(other, f) for other in facts if other.pid in known)
     if commands and not seen:
         return Step(said, (), End(node, INPUT, f"it waits for its parent, {known[0]}, which was not read", known[0]))
     own = givers_at(f, node, call)
@@ -365,6 +370,12 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
     found = _processes(facts, f, known, said, call)
     found.kind = "rests" if outside or commands else found.kind
     return found
+
+
+def _waits_for_it(parent: ProcessState, f: ProcessState) -> bool:
+    """Whether the only thread of a parent waits for the end of a process: it gives that no command meanwhile."""
+    call = parent.main.call if parent.main is not None else None
+    return call is not None and call.name == "wait" and f.pid in call.peers and parent.sole is parent.main
 
 
 def _is_native(f: ProcessState) -> bool:
@@ -485,8 +496,11 @@ def _no_one(facts: Facts, f: ProcessState | None, edge: Edge, said: str) -> Step
     tells = next((loop.calls[edge.address] for loop in f.loops if edge.address in loop.calls), None) if f is not None else None
     if f is not None and tells is not None:
         return _sources(facts, f, edge.waiter, tells)
-    signals = [loop.signalled[edge.address] for loop in f.loops if edge.address in loop.signalled] if f is not None else []
-    if f is not None and signals and (set(signals) <= ASKED_TO_END or not f.children):  # a child may owe another
+    told = [f.signalled, *(loop.signalled for loop in f.loops)] if f is not None else []
+    signals = [one[edge.address] for one in told if edge.address in one]
+    if (
+        f is not None and signals and not edge.ended and (set(signals) <= ASKED_TO_END or not f.children)
+    ):  # a child may owe another
         return Step(said, (), End(edge.waiter, INPUT, "a handler of a signal tells it"))
     note = f"; {edge.note}" if edge.note and edge.kind not in NATIVE else ""  # of these it says who else may
     if edge.ended:

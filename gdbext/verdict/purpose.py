@@ -4,12 +4,12 @@ what its other threads and tasks do."""
 from __future__ import annotations
 
 from ..observe.families import Outsider
-from ..observe.window import STILL
+from ..observe.window import PAGES, RUNS, STILL
 from ..stacks.waits import Edge
 from .closed import ENDS
 from .facts import Facts, Node, ProcessState, ThreadState
 from .graph import step
-from .nodes import SELECTS, ends_of, from_outside, pool_at_work
+from .nodes import SELECTS, ends_of, from_outside, moves, owed, pool_at_work, standing_loop
 from .states import Step
 
 OFTEN = {"SIGALRM", "SIGVTALRM", "SIGPROF", "SIGCHLD", "SIGIO", "SIGPOLL"}  # signals that may come over and over
@@ -28,7 +28,9 @@ def parked(facts: Facts, node: Node) -> bool:
     if now.owned and now.edge is None and len(now.nodes) == 1:
         return parked(facts, now.nodes[0])  # the task that a loop runs for
     if now.edge is not None:
-        return f is not None and any(now.edge.address in loop.signalled for loop in f.loops)
+        alone = now.edge.kind.endswith("Event") and not (now.edge.named or now.edge.candidates)  # it waits till the program ends
+        told = [f.signalled, *(loop.signalled for loop in f.loops)] if f is not None else []
+        return not now.edge.ended and (alone or any(now.edge.address in one for one in told))
     if t is None:
         return task is not None and task.kind == "sleep" and task.for_good
     if t.call is None or t.edge is not None:
@@ -54,11 +56,41 @@ def aims(facts: Facts, node: Node) -> list[Node]:
             found += [one, *others(f, one)]  # it serves by its other threads
         elif parked(facts, one):
             found += others(f, one)
-        elif now.nodes and (_known(facts, one, now) or (ends(facts, now.edge) if now.edge is not None else now.owned)):
+        elif now.nodes and (_known(facts, one, now) or (ends(facts, now.edge) if now.edge is not None else to_end(t, now))):
             todo += now.nodes
         else:
             found.append(one)
     return found
+
+
+def to_end(t: ThreadState | None, now: Step) -> bool:
+    """Whether a wait without an edge is for its owner, or for the end of children."""
+    return now.owned or t is not None and t.call is not None and t.call.name == "wait"
+
+
+def between_rounds(facts: Facts, node: Node) -> bool:
+    """Whether a thread or task sleeps between the rounds of a loop that has no way out, so that it waits for no result there; no
+    other waits for what it gives, and what its process has started was read."""
+    t, task, f = facts.thread(node), facts.task(node), facts.process(node)
+    if f is None or not f.children.keys() <= {other.pid for other in facts}:
+        return False
+    if t is not None:
+        asleep = t.rounds and not t.for_good and t.edge is None and (t.load or 0.0) <= RUNS and not t.blocked
+    else:
+        asleep = task is not None and task.rounds and not (task.for_good or task.answers) and standing_loop(f, task) is None
+    return asleep and node not in owed(facts, [edge for edge in facts.edges if not ends(facts, edge)])
+
+
+def got_round(facts: Facts, t: ThreadState, given: set[Node]) -> bool:
+    """Whether a thread that sleeps between such rounds did something in one: an item came or went, it changed its variables and
+    is not among those whose gifts are awaited, or the process, of which it is the only thread, read or wrote."""
+    f = facts.process(t.node)
+    if f is None or not (t.rounds and t.woke):
+        return False
+    if moves(facts, t.node) and t.node not in given:
+        return True
+    came = any(c.moved and c.what.startswith("items through") for c in f.counters)
+    return came or f.sole is t and f.read + f.wrote > 0
 
 
 def _known(facts: Facts, node: Node, now: Step) -> bool:
@@ -83,8 +115,11 @@ def outsiders(facts: Facts, node: Node) -> list[Outsider]:
 
 
 def gets_on(facts: Facts, t: ThreadState) -> bool:
-    """Whether a thread that runs, as the only one of its process, changes something: what it can reach, or a file."""
+    """Whether a thread that runs fills new memory; or, as the only one of its process, changes something: what it can reach, or a
+    file."""
     f = facts.process(t.node)
+    if t.works and t.took > PAGES and not t.handles:
+        return True
     if f is None or not alone(f, t):
         return False  # another may have changed it
     return t.alters or t.works and bool(t.moved or t.woke) and f.sole is t and f.wrote > 0 and not t.handles

@@ -20,7 +20,7 @@ from ..access.ptrace import lasting_stops
 from ..access.retry import settled_counts
 from ..access.secrets import moved_environment
 from ..access.snapshot import CoreFileTarget
-from ..cpython import event_loops, poll_loops
+from ..cpython import event_loops, poll_loops, rounds
 from ..cpython.poll_loops import Poll
 from ..cpython.runtime import PyThread, Runtime, open_runtime
 from ..engines import shm_rings
@@ -33,7 +33,7 @@ from ..observe.stack_keys import stack_key
 from ..primitives.table import QUEUES
 from ..render.text import shorten
 from ..requests.model import Counter
-from ..stacks import async_waits, file_ends, ipc_locks, locks, polls, snapshots, threads, tries
+from ..stacks import async_waits, file_ends, handlers, ipc_locks, locks, polls, snapshots, threads, tries
 from ..stacks.python_waits import path_of
 from ..stacks.snapshots import ProcessSnapshot
 from ..torch import collectives, gloo_peers
@@ -339,6 +339,7 @@ def _last_look(s: ProcessState, rt: Runtime, first: dict[str, Any], counted: dic
     try:
         tids = [th.tid for th in rt.target.threads()]
         s.window.enter(system_calls.read(rt.target, tids), anew=True)
+        s.signalled = handlers.signalled(rt) if s.signals else {}
         _read_sleeps(s, rt)
         _read_polls(s, rt)
         light = threads.read_threads(rt.target, rt, [], native=False) if async_waits.used(rt) else []
@@ -401,11 +402,12 @@ def _read_calls(s: ProcessState, rt: Runtime, tids: Sequence[int]) -> None:
 
 
 def _read_sleeps(s: ProcessState, rt: Runtime) -> None:
-    """Fills in, for each thread that sleeps, whether its code does anything but sleep after that."""
+    """Fills in, for each thread that sleeps, whether its code does anything but sleep after that, and has a way out."""
     asleep = {tid for tid, thread in s.window.threads.items() if thread.call is not None and thread.call.name == "nanosleep"}
     for py in rt.threads() if asleep else ():
         if py.tid in asleep:
-            s.window.threads[py.tid].for_good = async_waits.sleeps_for_good(rt.frames(py))
+            frames, thread = rt.frames(py), s.window.threads[py.tid]
+            thread.for_good, thread.rounds = async_waits.sleeps_for_good(frames), rounds.goes_round(frames)
 
 
 def _read_polls(s: ProcessState, rt: Runtime) -> None:

@@ -158,12 +158,23 @@ def _doubted(facts: Facts, node: Node, now: Step, found: Outlook, seen: _Way) ->
     if now.call is None or now.end is not None:
         return found
     if not now.pids:
+        if found.kind == "rests" and any(_asks_another(facts, one) for one in now.maybe):
+            return unknown  # an answer may be owed
         return unknown if found.kind not in GOOD else replace(found, culprit=None)  # that it can reach the end proves nothing
     if found.kind == "rests" and any(source.pending for source in now.call.sources):
         return Outlook("answer", None, found.way)  # who rests has not accepted it
     f = facts.process(node)
     pipes = all(source.kind == "pipe" for source in now.call.sources)
     return _without_heirs(facts, f, now, found, seen) if pipes and f is not None else found
+
+
+def _asks_another(facts: Facts, node: Node) -> bool:
+    """Whether a thread waits for other processes too, that are no clients of its own."""
+    f, t = facts.process(node), facts.thread(node)
+    if f is None or t is None or t.call is None:
+        return False
+    own = [source for source in t.call.sources if source.kind not in (*OUTSIDE, "event")]
+    return any(pid != f.pid for source in own for pid in ends_of(f, t.call, source))
 
 
 def spins(facts: Facts, node: Node) -> bool:

@@ -42,6 +42,8 @@ PROGRAMS = [
     *("servers that were forked, at rest", "consumers of a queue of processes, at rest", "end of a program, at work"),
     *("output of a program, at work", "output of a program, stopped", "a threading server, behind a lock"),
     *("taken by turns, at work", "taken by turns, behind a lock", "a pool of processes, at rest", "ranks of gloo, at rest"),
+    *("rounds by the clock, at work", "rounds by the clock, at rest", "rounds by the clock, future"),
+    *("an event of a handler, at rest", "an event of a handler, behind a lock"),
 ]
 HELD = [
     *("O_EXCL in handler, dead", "mkdir in function, sleeping", "flock without a wait, behind a lock", "full backlog, sleeping"),

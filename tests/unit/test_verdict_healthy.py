@@ -175,3 +175,54 @@ def test_one_that_waits_for_an_answer_is_not_busy_for_what_comes_meanwhile():
 
     assert said(call=Call("recv", [Source("client", "x", 5)]), woke=9) != "busy"
     assert said(load=0.9, state="R", advanced=True, moved=True) != "busy"
+
+
+NAP = Call("nanosleep", seconds=20.0)
+
+
+def goes_round(**main):
+    one = process("a", python("main"), role="", call=NAP)
+    for name, value in {"rounds": True, **main}.items():
+        setattr(one.main, name, value)
+    return one
+
+
+def test_one_that_sleeps_between_its_rounds_is_idle_and_busy_where_it_did_something():
+    assert judge([goes_round()]).kind == "idle"
+    assert judge([goes_round(rounds=False)]).kind == "unknown"  # it may wait for a result
+    one = goes_round(woke=2)
+    one.read = 30
+    assert judge([one]).kind == "busy"
+    moved = goes_round(woke=2, moved=True, advanced=True)
+    assert judge([moved]).kind == "busy"
+    lost = Edge(("a", 8), "x", "Event", named=True)
+    for one in (goes_round(), goes_round(woke=2, moved=True, advanced=True)):
+        assert judge([add(one, 8, "waits", lost)]).kind not in ("busy", "idle")
+
+
+def test_rounds_beside_a_child_that_was_not_read_are_no_rest():
+    one = goes_round()
+    one.children = {11: 0.0}
+    assert judge([one]).kind == "unknown"
+
+
+def test_new_memory_is_progress_in_one_call():
+    def said(**main):
+        one = process("a", python("main"), role="", call=None)
+        for name, value in {"load": 0.9, "state": "R", **main}.items():
+            setattr(one.main, name, value)
+        return judge([one]).kind
+
+    assert said(took=5000) == "busy"
+    assert said(took=0) != "busy"
+    assert said(took=5000, handles="ValueError") != "busy"
+
+
+def test_an_event_that_a_handler_in_python_sets_is_waited_for_until_the_end():
+    one = process("a", python("main"), role="", edge=Edge(node("a"), "x", "Event", address=5, named=True))
+    one.signals = ["SIGTERM"]
+    assert judge([one]).kind == "unknown"
+    one.signalled = {5: signal.SIGTERM}
+    assert judge([one]).kind == "idle"
+    one.main.edge.ended = ["worker"]
+    assert judge([one]).kind != "idle"

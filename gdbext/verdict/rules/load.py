@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Sequence
 
 from ...engines import registry
-from ...observe.window import RUNS, STILL
+from ...observe.window import PAGES, RUNS, STILL
 from ...primitives import table
 from ..closed import turns_in_vain
 from ..facts import LOCKS, Facts, Node, ThreadState, Verdict
 from ..fronts import open_at
 from ..gate import waits_end
 from ..nodes import moves, owed, peers_of
-from ..purpose import aims, ends, exchanges, gets_on, others, outsiders, parked, takes
+from ..purpose import aims, ends, exchanges, gets_on, got_round, others, outsiders, parked, takes
 from ..walk import outlook
 from ..words import name_of
 from . import fronts, requests
@@ -80,9 +80,15 @@ def _led(facts: Facts, nodes: Sequence[Node]) -> tuple[list[ThreadState], list[s
     wrote = {f.name for f in facts if f.wrote}
     working = [t for t in moving if t.node[0] in came and t.node not in given]
     working += [
-        t for t in moving if t not in working and _at_work(facts, t) and (t.works or t.node[0] in wrote) and t.node not in given
+        t
+        for t in moving
+        if t not in working and _at_work(facts, t, True) and t.node not in given
+        if t.works or t.rounds or t.node[0] in wrote or _shares(facts, t)
     ]
     working += [t for t in getting if t not in working and t.node not in given]
+    serving = [t for t in map(facts.thread, open_at(facts)) if t is not None and moves(facts, t.node) and _at_work(facts, t)]
+    working += [t for t in serving if t not in working]
+    working += [t for t in map(facts.thread, led) if t is not None and t not in working and got_round(facts, t, given)]
     tasks = [task for task in map(facts.task, led) if task is not None and task.kind != "sleep" and moves(facts, task.node)]
     going = [f"{name_of(facts, task.node)} goes on: {task.text}" for task in tasks[:SHOWN]]
     said = [f"{name_of(facts, one)} waits for {who.name}, {who.at_work}" for one in led for who in over[one] if who.computes]
@@ -119,8 +125,8 @@ def _engine(facts: Facts) -> Verdict:
     return Verdict("busy", working[:SHOWN], [line, *(f"{c.label}: {c.what}: {c.before} -> {c.after}" for c in counted[:8])])
 
 
-def _at_work(facts: Facts, t: ThreadState) -> bool:
-    """Whether a thread is at work: it runs, and its variables change."""
+def _at_work(facts: Facts, t: ThreadState, led: bool = False) -> bool:
+    """Whether a thread is at work: it runs, and its variables change. `led`: no other of its program waits in vain."""
     f = next(f for f in facts if t in f.threads)
     if f.role and (rests(f) or registry.spec_of(f.engine) is not None):
         return False  # the progress of an engine's process shows in its counters
@@ -129,13 +135,22 @@ def _at_work(facts: Facts, t: ThreadState) -> bool:
     came = any(c.moved and c.what.startswith("items through") for c in f.counters)
     if not came and any(frame.kind == "python" and frame.file.endswith(table.QUEUES) for frame in t.frames):
         return False  # it asks a queue over and over, and no item comes
-    if t.call is not None and t.call.name == "nanosleep" and not f.wrote and (t.load or 0) <= RUNS:
+    if t.call is not None and t.call.name == "nanosleep" and not (f.wrote or led and t.rounds) and (t.load or 0) <= RUNS:
         return False  # it naps between its turns, and nothing comes from them: it may only try again and again
     return t.load is None or t.load > STILL or waits_end(t)
+
+
+def _shares(facts: Facts, t: ThreadState) -> bool:
+    """Whether a thread has its part of what its process runs: its threads take turns, at a lock or the GIL."""
+    f = facts.process(t.node)
+    loads = [one.load or 0.0 for one in f.threads if (one.load or 0.0) > STILL] if f is not None else []
+    return sum(loads) > RUNS and (t.load or 0.0) * 2 >= sum(loads) / len(loads)
 
 
 def _line(facts: Facts, t: ThreadState) -> str:
     if t.call is not None and exchanges(facts, t):
         return f"{name_of(facts, t.node)} gets on with {t.call.sources[0].text}: {t.woke} times meanwhile, in {t.top}"
+    if not (t.moved or t.advanced) and t.took > PAGES:
+        return f"{name_of(facts, t.node)} fills new memory, {t.took} pages meanwhile, in {t.top}"
     load = f" and used {100 * t.load:.0f} % CPU" if t.load is not None else ""
     return f"{name_of(facts, t.node)} moves from sample to sample{load}, last in {t.top}"

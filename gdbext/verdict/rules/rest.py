@@ -10,7 +10,7 @@ from ..facts import Facts, Node, ProcessState, ThreadState, Verdict
 from ..fronts import open_at
 from ..graph import step
 from ..nodes import in_selector, moves, owed, sleeps
-from ..purpose import exchanges, gets_on, parked, serves
+from ..purpose import aims, between_rounds, ends, exchanges, gets_on, parked, serves, to_end
 from ..walk import outlook
 from ..words import name_of
 from . import collectives, fronts, requests
@@ -62,6 +62,9 @@ def idle(facts: Facts) -> Verdict | None:
             does = f"{name_of(facts, node)} is parked: its program is what its other threads and tasks do"
             evidence += [does] * (not step(facts, node).nodes)  # the thread of a loop is where its task is
             continue
+        if known is None and _goes_round(facts, node):
+            evidence.append(f"{name_of(facts, node)} sleeps between the rounds of a loop that has no way out")
+            continue
         turns = known is not None and found.kind in ("ticks", "moves") and facts.task(found.culprit) is not None
         if found.kind != "rests" and not turns or known is None and _asked(facts, node):
             return None
@@ -85,7 +88,7 @@ def _quiet(facts: Facts, nodes: Sequence[Node]) -> bool:
         return False
     stayed = any(parked(facts, node) for node in nodes)
     others = [t.node for f in facts for t in f.threads[1:] if _counts(f, t)] + [t.node for f in facts for t in f.tasks]
-    if any(f.served - _watched(f) and any(t.edge is not None and not t.idle for t in f.threads[1:]) for f in facts):
+    if any(f.served - _watched(f) and any((t.edge is not None or t.rounds) and not t.idle for t in f.threads[1:]) for f in facts):
         return False  # nobody reads a client's connection: a thread that waits for something may owe it an answer
     for node in others:
         t, stays = facts.thread(node), node in nodes and parked(facts, node)
@@ -127,6 +130,17 @@ def _stays(facts: Facts, node: Node, engine: bool) -> bool:
     return parked(facts, node) and (engine or f is not None and serves(f))
 
 
+def _goes_round(facts: Facts, node: Node) -> bool:
+    """Whether a main thread or task, or all for whose end it waits, sleep between their rounds or rest."""
+    now = step(facts, node)
+    waits = ends(facts, now.edge) if now.edge is not None else to_end(facts.thread(node), now)
+    if not (waits or between_rounds(facts, node)):
+        return False
+    leaves = aims(facts, node)
+    turns = [leaf for leaf in leaves if between_rounds(facts, leaf)]
+    return bool(turns) and all(leaf in turns or outlook(facts, leaf).kind == "rests" for leaf in leaves)
+
+
 def _helps(f: ProcessState) -> bool:
     """Whether it is a multiprocessing helper that waits for messages of an engine's processes and owes them nothing."""
     main = f.main
@@ -159,10 +173,17 @@ def at_peace(facts: Facts, node: Node) -> bool:
     if t is not None and t.still and loop is not None and loop.main is None:
         return True
     found, task = outlook(facts, node), facts.task(node)
+    if not parked(facts, node) and _goes_round(facts, node):
+        return True
     if task is not None and task.answers and task.edge is not None and found.kind == "rests":
         return False  # what a client that is answered waits for is owed
     if found.kind == "works" and found.culprit == node and node not in owed(facts):
         return t is not None and (t.collects or gets_on(facts, t) or t.moved and t.woke > 1)
-    if t is not None and found.kind == "nobody" and t.edge is not None and t.edge.how == "get" and not t.edge.ended:
-        return not t.main and node not in owed(facts)  # a worker that nothing waits for, and there are no items
+    edge = t.edge if t is not None else None
+    if t is not None and edge is not None and not (t.main or edge.ended) and found.kind in ("nobody", "unknown"):
+        givers = step(facts, node).nodes
+        item = edge.how == "get" and (found.kind == "nobody" or bool(givers) and all(parked(facts, one) for one in givers))
+        later = edge.kind == "Event" and bool(edge.limit) and not t.tries  # a timer
+        if item or later:
+            return node not in owed(facts)  # a worker that nothing waits for, and there are no items
     return found.kind in ("rests", "ticks", "moves")

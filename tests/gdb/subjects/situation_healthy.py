@@ -295,6 +295,46 @@ def logged_by_a_thread(draw, drawn):
     return works if drawn == WORK else serves
 
 
+@program(WORK, REST, FUTURE)
+def rounds_by_the_clock(draw, drawn):
+    """The main thread goes round for ever and sleeps in between; a worker has nothing to do, or waits for what nobody sets."""
+    jobs, lost = queue.Queue(), threading.Event()
+    keep.extend((jobs, lost))
+    thread("ender", lost.wait if drawn == FUTURE else lambda: [step(job) for job in iter(jobs.get, None)])
+    folder, every = tempfile.mkdtemp(), 5 if drawn == REST else draw.choice((0.05, 0.3))
+
+    def rounds():
+        n = 0
+        while True:
+            time.sleep(every)
+            if drawn == REST:
+                os.stat(folder)
+                continue
+            n += 1
+            with open(f"{folder}/status", "w") as status:
+                status.write(str(n))
+
+    return rounds
+
+
+@program(REST, LOCK)
+def an_event_of_a_handler(draw, drawn):
+    """The main thread waits for an event that a method of its own, a signal's handler, sets."""
+    ends, jobs = threading.Event(), queue.Queue()
+    keep.append(ends)
+    lock = lock_of_a_third() if drawn == LOCK else threading.Lock()
+
+    def works():
+        while True:
+            with lock:
+                pass
+            step(jobs.get())
+
+    thread("ender", works)
+    signal.signal(signal.SIGTERM, lambda *_: ends.set())
+    return ends.wait
+
+
 # ---- event loops -----------------------------------------------------------------------------------------------------
 def in_loop(main):
     return lambda draw, drawn: lambda: asyncio.run(main(draw, drawn))
