@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Sequence
+from typing import Any, Callable
 
 from .. import log
 from ..access import room
@@ -89,16 +89,19 @@ class Lines:
 
 class Program:
     """Runs a command at each verdict, in a session of its own and with the event on its standard input; one after the other, and
-    the watch waits for none of them. What one started ends with it. `ran`, `failed`, `dropped`: how many; `said`: of the last
-    one, its status and output. `then(text)` hears of one that failed."""
+    the watch waits for none of them. What one started ends with it. Its words mean what they mean in the folder of the watch.
+    `ran`, `failed`, `dropped`: how many; `said`: of the last one, its status and output. `then(text)` hears of each verdict for
+    which it failed, or that it will not get; the text is as the program wrote it."""
 
     def __init__(self, command: str, then: Callable[[str], None] = lambda text: None, seconds: float = SECONDS) -> None:
         try:
-            self.words: Sequence[str] = shlex.split(command)
+            self.words = shlex.split(command)
         except ValueError as e:
             raise GdbextError(f"-exec {command!r}: {e}") from None
-        if not self.words or shutil.which(self.words[0]) is None:
+        found = shutil.which(self.words[0]) if self.words else None
+        if found is None:
             raise GdbextError(f"-exec {command!r}: there is no program {self.words[0] if self.words else ''!r}; no shell is used")
+        self.words[0] = os.path.abspath(found)
         self.seconds, self.then = seconds, then
         self.ran = self.failed = self.dropped = 0
         self.said: tuple[int | None, str] = (None, "")
@@ -113,12 +116,15 @@ class Program:
             self._due.put_nowait((line(event) + "\n").encode())
         except queue.Full:
             self.dropped += 1
+            self._tell(f"a verdict was dropped: {WAITING} wait for it")
 
     def wait(self, seconds: float) -> None:
         """Until the program has run for all verdicts, or time is over."""
         end = time.monotonic() + seconds
         while self._due.unfinished_tasks and time.monotonic() < end:
             time.sleep(0.02)
+        if self._due.unfinished_tasks:
+            self._tell(f"not done with {self._due.unfinished_tasks} verdicts as the watch ended")
 
     def _work(self) -> None:
         while True:
@@ -136,6 +142,9 @@ class Program:
 
     def _fail(self, why: str) -> None:
         self.failed += 1
+        self._tell(why)
+
+    def _tell(self, why: str) -> None:
         with log.passing_over(Exception):  # standard error may be closed
             self.then(f"-exec {self.words[0]}: {why}")
 
@@ -144,7 +153,7 @@ class Program:
             given.write(data)
             given.seek(0)
             child = subprocess.Popen(
-                self.words, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, cwd="/"
+                self.words, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
             )
         assert child.stdout is not None
         out, end, said, over = child.stdout.fileno(), time.monotonic() + self.seconds, b"", False

@@ -6,6 +6,7 @@ import sys
 from typing import Any, Collection
 
 from .. import log
+from ..render.text import one_line
 from .events import Lines, Program
 from .metrics import Metrics, Server, Textfile
 from .model import OnEvent, OnLook
@@ -44,4 +45,4 @@ class Outlets:
 
 def _say(text: str) -> None:
     with log.passing_over(OSError, ValueError):  # a closed terminal ends neither the thread of the programs nor the watch
-        print(f"llm-watch: {text}", file=sys.stderr, flush=True)
+        print(one_line(f"llm-watch: {text}"), file=sys.stderr, flush=True)

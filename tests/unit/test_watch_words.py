@@ -15,7 +15,7 @@ from harness import open_metrics
 
 from gdbext.errors import GdbextError
 from gdbext.verdict.kinds import QUIET
-from gdbext.watch import events, metrics, model
+from gdbext.watch import events, metrics, model, outlets
 from gdbext.watch.model import EngineLook, Event, Look, RankLook
 
 NASTY = ['a"b', "back\\slash", "line\nbreak", "näme", "\udcff", "x" * 5000, "", 'e="1"} 7\n# EOF', "{}", "\\", "\x1b[31m"]
@@ -250,9 +250,9 @@ def run(one, *all_events):
 
 
 def test_it_gets_the_event_in_a_session_of_its_own_and_no_shell(tmp_path):
-    code = "import sys, os, json; print(json.load(sys.stdin)['verdict'], sys.argv[1:], os.getsid(0) == os.getpid(), os.getcwd())"
+    code = "import sys, os, json; print(json.load(sys.stdin)['verdict'], sys.argv[1:], os.getsid(0) == os.getpid())"
     one = run(program(code, "'$HOME;'", "*"))
-    assert one.said == (0, "stopped ['$HOME;', '*'] True /\n") and (one.ran, one.failed) == (1, 0)
+    assert one.said == (0, "stopped ['$HOME;', '*'] True\n") and (one.ran, one.failed) == (1, 0)
 
 
 def test_only_verdicts_run_it():
@@ -309,11 +309,38 @@ def test_one_that_reads_nothing_is_no_error():
     assert run(program("import os; os.close(0)"), verdict(x="y" * 10**6)).said[0] == 0
 
 
-def test_the_watch_never_waits_for_it():
-    one = program("import time; time.sleep(1)")
+def test_the_watch_never_waits_for_it_and_each_verdict_it_misses_is_told():
+    said = []
+    one = program("import time; time.sleep(1)", then=said.append)
     for _ in range(events.WAITING + 5):
         one.hear(verdict())
     assert 3 <= one.dropped <= 5 and one.ran <= 1
+    assert len(said) == one.dropped and all("dropped" in text for text in said)
+    one.wait(0.0)
+    assert "not done with 1" in said[-1]
+
+
+@pytest.mark.parametrize("command", ["./notify.sh", "notify.sh", "bin/../notify.sh", "sh notify.sh"])
+def test_what_is_taken_at_the_start_runs_at_the_verdict(command, tmp_path, monkeypatch):
+    """A program or a file is named as the user's folder has it, also where PATH does."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "notify.sh").write_text("#!/bin/sh\nread event && echo ran in $(pwd)\n")
+    (tmp_path / "notify.sh").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f".:{os.environ['PATH']}")
+    one = run(events.Program(command))
+    assert one.said == (0, f"ran in {tmp_path}\n") and not one.failed
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_byte_of_a_program_that_fails_reaches_the_terminal_raw(seed, capsys):
+    draw = random.Random(seed)
+    words = "".join(
+        draw.choice(["\x1b]0;owned\x07", "\x1b[2J", "\n\n", "\u202e", "\x9b", "näme", "x" * 50, "\r"]) for _ in range(30)
+    )
+    run(program(f"import sys; sys.stdout.buffer.write({words.encode()!r}); sys.exit(1)".replace('"', "'"), then=outlets._say))
+    said = capsys.readouterr().err
+    assert said.startswith("llm-watch: -exec ") and "status 1" in said and said[:-1].isprintable() and len(said) < 2100
 
 
 @pytest.mark.parametrize("command", ["", "no-such-program-anywhere x", "'open", "   "])
