@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from ..access.snapshot import apart
@@ -125,7 +126,8 @@ def _together(opened: Sequence[bundles.Bundle]) -> Verdict:
     """One verdict on what several bundles and boxes hold, as on their machines. One that holds only what a watch had in memory is
     named in `failed`."""
     hosts = [str(one.manifest.get("node") or one.path) for one in opened]
-    names = [host if hosts.count(host) == 1 else one.path for host, one in zip(hosts, opened)]
+    count = Counter(hosts)
+    names = [host if count[host] == 1 else one.path for host, one in zip(hosts, opened)]
     failed: list[dict[str, Any]] = []
     answers = []
     for name, one in zip(names, opened):
