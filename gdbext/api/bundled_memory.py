@@ -12,11 +12,10 @@ from ..answers.rank_memory import RANK, memory_of
 from ..bundle import format as bundles
 from ..bundle import paths
 from ..errors import GdbextError
-from ..render.fields import Field, Fields
 from ..render.jsonline import expect
 from ..render.text import escape
 
-SHAPE = Fields(Field("ranks", [RANK]))
+WHOLE = {"ranks": [{**RANK.shape, "partial?": [str]}]}
 
 
 def written(processes: Sequence[tuple[int, str]]) -> bytes:
@@ -38,13 +37,17 @@ def read(path: str, label: str) -> tuple[dict[str, Any], list[str], dict[str, An
     bundle = bundles.open_bundle(file)
     if bundles.MEMORY not in bundle.names:
         return None
-    told, pids = bundle.json(bundles.MEMORY), {one.pid for one in bundle.named(word)}
-    try:
-        expect(told, SHAPE.answer_shape, bundles.MEMORY)
-    except ValueError as e:
-        raise GdbextError(f"{file}: damaged: {e}") from None
-    row = next((one for one in told["ranks"] if one.get("pid") in pids), None)
+    if bundles.MEMORY not in bundle.kept:
+        told = bundle.json(bundles.MEMORY)
+        try:
+            expect(told, WHOLE, bundles.MEMORY)
+        except ValueError as e:
+            raise GdbextError(f"{file}: damaged: {e}") from None
+        bundle.kept[bundles.MEMORY] = {one.get("pid"): one for one in reversed(told["ranks"])}
+    pid = next((one.pid for one in bundle.named(word) if one.pid in bundle.kept[bundles.MEMORY]), None)
+    row = bundle.kept[bundles.MEMORY].get(pid)
     if row is None:
         return None
-    why = [escape(str(one)) for one in row.pop("partial", ())]
-    return {**each_node.escaped(row), "label": escape(label)}, why, {"segments": [], "why": "a bundle has no blocks of a GPU"}
+    why = [escape(one) for one in row.get("partial", ())]
+    row = each_node.escaped({key: value for key, value in row.items() if key != "partial"})
+    return {**row, "label": escape(label)}, why, {"segments": [], "why": "a bundle has no blocks of a GPU"}

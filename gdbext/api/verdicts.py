@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from ..access.snapshot import apart
@@ -152,7 +153,8 @@ def _together(opened: Sequence[bundles.Bundle], failed: list[dict[str, Any]]) ->
     """One verdict on what several bundles and boxes hold, as on their machines. `failed`: those that could not be opened; one
     that holds only what a watch had in memory joins them."""
     hosts = [str(one.manifest.get("node") or one.path) for one in opened]
-    names = [host if hosts.count(host) == 1 else one.path for host, one in zip(hosts, opened)]
+    count = Counter(hosts)
+    names = [host if count[host] == 1 else one.path for host, one in zip(hosts, opened)]
     answers = []
     for name, one in zip(names, opened):
         if bundles.FACTS in one.names:

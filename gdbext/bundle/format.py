@@ -16,7 +16,7 @@ import re
 import struct
 import zipfile
 import zlib
-from typing import IO, Any, Iterator, Mapping, NamedTuple
+from typing import IO, Any, Callable, Iterator, Mapping, NamedTuple
 
 from ..access import files, room
 from ..access.snapshot import CoreFileTarget
@@ -55,6 +55,21 @@ class Inside(NamedTuple):
     def own_label(self) -> str:
         """The label of an engine's process; "" for a program that is called by its pid."""
         return self.label if self.label != str(self.pid) else ""
+
+
+READINGS: tuple[Callable[[Inside], str], ...] = (  # the words that name a process, the first ones first
+    lambda one: one.label.lower(),
+    lambda one: one.label.lower().rpartition(":")[2],
+    lambda one: str(one.pid),
+    lambda one: one.file.lower(),
+)
+
+
+def _by(reading: Callable[[Inside], str], processes: list[Inside]) -> dict[str, list[Inside]]:
+    found: dict[str, list[Inside]] = {}
+    for one in processes:
+        found.setdefault(reading(one), []).append(one)
+    return found
 
 
 # ---- writing -----------------------------------------------------------------------------------------------------------
@@ -131,10 +146,12 @@ class Bundle:
             if not self.kind:
                 raise GdbextError(f"{path}: no bundle or box that this gdbext knows (schema {self.manifest.get('schema')!r:.40})")
             self.processes = self._processes()
+            self._readings = [_by(reading, self.processes) for reading in READINGS]
         except BaseException:
             self._file.close()
             raise
         self._unpacked: dict[str, IO[bytes]] = {}
+        self.kept: dict[str, Any] = {}  # what a reader of a member has made of it
 
     def fileno(self) -> int:
         """The descriptor of the archive: its owner is who wrote it."""
@@ -178,6 +195,8 @@ class Bundle:
         listed = self.manifest.get("processes")
         if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
             raise GdbextError(f"{self.path}: damaged: {MANIFEST} lists no processes")
+        if len(listed) > MAX_MEMBERS:
+            raise GdbextError(f"{self.path}: damaged: {MANIFEST} lists more than {MAX_MEMBERS} processes")
         found = []
         for one in listed:
             label, pid, file = one.get("label") or "", one.get("pid"), one.get("file") or ""
@@ -229,8 +248,8 @@ class Bundle:
 
     def path_of(self, one: Inside) -> str:
         """The path that names a process, as of `split`: by its label where no other has it."""
-        same = [other for other in self.processes if other.label.lower() == one.label.lower()]
-        return f"{self.path}/{one.label if len(same) == 1 and WORD.fullmatch(one.label) else one.file}"
+        alone = len(self._readings[0][one.label.lower()]) == 1
+        return f"{self.path}/{one.label if alone and WORD.fullmatch(one.label) else one.file}"
 
     def with_memory(self) -> list[Inside]:
         """The processes of which there is a snapshot."""
@@ -239,20 +258,13 @@ class Bundle:
     def named(self, word: str) -> list[Inside]:
         """The processes that a word names: a label without regard to case, with or without its engine's name, a pid, or a
         snapshot's name in the archive; all of them with ''."""
-        low = word.lower()
         if not word:
             return self.processes
-        for reading in (
-            lambda one: one.label.lower(),
-            lambda one: one.label.lower().rpartition(":")[2],
-            lambda one: str(one.pid),
-            lambda one: one.file.lower(),
-        ):
-            found = [one for one in self.processes if reading(one) == low]
-            if found:
-                return found
-        known = ", ".join(one.label or str(one.pid) for one in self.processes[:16])
-        raise NotFoundError(f"{self.path}: it has no process {word}; it has {known or 'none'}")
+        for known in self._readings:
+            if word.lower() in known:
+                return known[word.lower()]
+        some = ", ".join(one.label or str(one.pid) for one in self.processes[:16])
+        raise NotFoundError(f"{self.path}: it has no process {word}; it has {some or 'none'}")
 
     def core(self, word: str) -> CoreFileTarget:
         """The snapshot of the one process that a word names; errors as of `named` and `CoreFileTarget`."""

@@ -60,8 +60,9 @@ def _resumed(deferred: Object) -> Iterator[Object]:
     """The coroutines and generators that go on when a Deferred fires: `callbacks` has ((call, arguments, keywords), the same for
     a failure), and `_inlineCallbacks` adds its generator as an argument."""
     for entry in deferred.attr("callbacks").elements(16):
-        _, arguments, _ = next(iter(entry.elements(1))).elements(3)
-        yield from (one for one in arguments.elements(4) if one.type.builtin_name in _STEPS)
+        with log.passing_over(GdbextError):  # one of another form hides no other
+            arguments = entry.first(1)[0].first(3)[1]
+            yield from [one for one in arguments.elements(4) if one.type.builtin_name in _STEPS]
 
 
 def _task(rt: Runtime, step: Object, deferred: Object, tid: int) -> Task:

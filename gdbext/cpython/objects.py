@@ -197,6 +197,13 @@ class Object:
         """The members of a list, tuple, set, frozenset, deque, or a dict's keys, as `Object`s; at most `limit`."""
         return [self.rt.object(a) for a in self.element_addresses(limit)]
 
+    def first(self, count: int) -> list[Object]:
+        """The first `count` members, of a tuple that has a known form; `LayoutError` where there are fewer."""
+        found = self.elements(count)
+        if len(found) < count:
+            raise LayoutError(f"the {self.type_name} at {self.address:#x} has {len(found)} items, not {count}")
+        return found
+
     def element_addresses(self, limit: int = MAX_ITEMS) -> list[int]:
         """As `elements`: their addresses."""
         L, t, flags = self.rt.layout, self.rt.target, self.type.flags

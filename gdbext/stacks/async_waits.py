@@ -475,7 +475,7 @@ def _told_by(rt: Runtime, loop: EventLoop) -> tuple[dict[int, int], dict[int, li
         for number, handle in obj.attr("_signal_handlers").items(MAX_SIGNALS):
             signalled.update(dict.fromkeys(handlers.told(rt, handle), number.integer()))
         for descriptor, key in obj.attr("_selector").attr("_fd_to_key").items(MAX_WATCHED):
-            reader = key.elements(4)[3].elements(2)[0]
+            reader = key.first(4)[3].first(2)[0]
             if not reader.is_none():
                 told[descriptor.integer()] = handlers.told(rt, reader)
     return signalled, told

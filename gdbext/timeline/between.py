@@ -3,6 +3,7 @@ that came and went. Pure: two lists of plain facts, and what they have in common
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Any, Iterator, Mapping, Sequence, Tuple
 
@@ -85,24 +86,36 @@ class RequestChange:
 
 def paired(before: Sequence[Moment], after: Sequence[Moment]) -> Iterator[tuple[Moment | None, Moment | None]]:
     """Processes that belong together: the same one, else those with one label, else, of one each, these two; the others alone."""
-    left = list(after)
+    left = dict(enumerate(after))
+    places: dict[Any, deque[int]] = defaultdict(deque)
+    for number, other in left.items():
+        for key in (("label", other.label), ("same", other.identity) if other.identity else ("label alone", other.label)):
+            places[key].append(number)
+
+    def taken(*key: Any) -> Moment | None:
+        """The first that is left with that key."""
+        while places.get(key):
+            number = places[key].popleft()
+            if number in left:
+                return left.pop(number)
+        return None
+
     found: list[tuple[Moment | None, Moment | None]] = []
-    rest = []
+    rest: list[Moment] = []
+    alone: list[Moment] = []
     for one in before:
-        twin = next((o for o in left if one.identity and o.identity == one.identity), None)
-        twin = twin or next((o for o in left if o.label == one.label and not (one.identity and o.identity)), None)
-        rest += [one] if twin is None else []
-        if twin is not None:
-            left.remove(twin)
+        twin = taken("same", one.identity) or taken("label alone" if one.identity else "label", one.label)
+        if twin is None:
+            rest.append(one)
+        else:
             found.append((one, twin))
-    for one in list(rest):
-        twin = next((o for o in left if o.label == one.label), None)
-        twin = twin or (left[0] if len(before) == len(after) == 1 else None)
-        if twin is not None:
-            left.remove(twin)
-            rest.remove(one)
+    for one in rest:
+        twin = taken("label", one.label) or (left.pop(0, None) if len(before) == len(after) == 1 else None)
+        if twin is None:
+            alone.append(one)
+        else:
             found.append((one, twin))
-    return iter([*found, *((one, None) for one in rest), *((None, one) for one in left)])
+    return iter([*found, *((one, None) for one in alone), *((None, one) for one in left.values())])
 
 
 def is_same(one: Moment, other: Moment) -> bool:
@@ -133,11 +146,10 @@ def threads(one: Moment, other: Moment) -> Iterator[ThreadChange]:
 
 def _keyed(found: Sequence[Thread], by_tid: bool) -> dict[Any, Thread]:
     keyed: dict[Any, Thread] = {}
+    numbers: Counter[str] = Counter()
     for thread in found:
-        number = 0
-        while not by_tid and (thread.name, number) in keyed:
-            number += 1
-        keyed[thread.tid if by_tid else (thread.name, number)] = thread
+        keyed[thread.tid if by_tid else (thread.name, numbers[thread.name])] = thread
+        numbers[thread.name] += 1
     return keyed
 
 

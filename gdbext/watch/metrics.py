@@ -308,7 +308,7 @@ class Textfile:
             os.replace(draft, self.path)
             self.failed = ""
         except OSError as e:
-            self.failed = f"{self.path}: {e.strerror}"
+            self.failed = f"-textfile {self.path}: {e.strerror}"
             log.note("no textfile: %s", self.failed)
             with contextlib.suppress(OSError):
                 os.unlink(draft)

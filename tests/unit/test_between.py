@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from harness import work
 
 from gdbext.answers import difference
 from gdbext.render.text import Style
@@ -57,6 +58,49 @@ def test_processes_that_belong_together_are_compared(seed):
     both = {a.label: (b.label, between.is_same(a, b)) for a, b in pairs if a and b}
     assert both == {label: (label, label not in restarted) for label in labels if label != gone}
     assert [(a.label if a else "", b.label if b else "") for a, b in pairs if not (a and b)] == [(gone, ""), ("", "new")]
+
+
+def by_each_pair(before, after):
+    """What `paired` says, by trying each with each."""
+    left, found, rest = list(after), [], []
+    for one in before:
+        same = [o for o in left if one.identity and o.identity == one.identity]
+        like = [o for o in left if o.label == one.label and not (one.identity and o.identity)]
+        for twin in (same or like)[:1]:
+            found.append((one, twin))
+            left = [o for o in left if o is not twin]
+        rest += [] if same or like else [one]
+    alone = []
+    for one in rest:
+        like = [o for o in left if o.label == one.label] or left * (len(before) == len(after) == 1)
+        found += [(one, o) for o in like[:1]]
+        alone += [] if like else [(one, None)]
+        left = [o for o in left if not like or o is not like[0]]
+    return [*found, *alone, *((None, o) for o in left)]
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_pairs_are_those_of_trying_each_with_each(seed):
+    draw = random.Random(seed)
+
+    def moments():
+        many = range(draw.choice([1, 1, 2, 9]))
+        return [Moment(draw.choice(["", "a", "b"]), n, draw.choice([(), ("b", draw.randrange(4), 1)])) for n in many]
+
+    before, after = moments(), moments()
+    found = list(between.paired(before, after))
+    assert [tuple(map(id, pair)) for pair in found] == [tuple(map(id, pair)) for pair in by_each_pair(before, after)]
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes", "labels"])
+def test_twice_as_many_of_one_name_take_twice_as_long(kind):
+    def steps(n):
+        label = (lambda i: "python") if kind != "labels" else (lambda i: f"p{i}")
+        threads = [Thread(i, "python", [("f", "x", 1)]) for i in range(n if kind == "threads" else 1)]
+        moments = [Moment(label(i), i, (), threads) for i in range(n if kind != "threads" else 1)]
+        return work.lines_of(lambda: [list(between.threads(a, b)) for a, b in between.paired(moments, moments[::-1])])
+
+    assert steps(600) < 2.5 * steps(300)
 
 
 def test_two_processes_of_other_names_are_compared_where_each_is_alone():

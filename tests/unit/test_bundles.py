@@ -13,9 +13,10 @@ import zipfile
 from types import SimpleNamespace
 
 import pytest
+from harness import work
 
 import gdbext
-from gdbext.api import verdicts
+from gdbext.api import bundled_memory, verdicts
 from gdbext.bundle import contents, format, page, paths
 from gdbext.commands import llm_bundle, table
 from gdbext.engines import targets, what
@@ -107,6 +108,42 @@ WRONG = {
 @pytest.mark.parametrize("kind", WRONG)
 def test_a_hostile_archive_is_one_line(kind, tmp_path):
     refused(made(tmp_path / "x.gdbext", WRONG[kind]))
+
+
+def many(path, n, label):
+    """A box of `n` processes that share a member."""
+    processes = [{"label": label(i), "pid": i, "file": "m/a"} for i in range(n)]
+    manifest = {"schema": format.BOX, "node": "a", "processes": processes}
+    rest = {"parts": [], "gpu_tensor_bytes": 0, "cuda_allocator": [], "gpu_blocks": []}
+    ranks = [{"label": "x", "pid": i, "rss": i, **rest} for i in range(n)]
+    members = {"manifest.json": json.dumps(manifest), "memory.json": json.dumps({"ranks": ranks}), "m/a": "x"}
+    return made(path, members.items())
+
+
+@pytest.mark.parametrize("label", ["TP", "TP{}"])
+def test_twice_as_many_processes_take_twice_as_long(label, tmp_path):
+    """Before anything is said: where the file claims many processes, all of them of one label or each of its own."""
+
+    def steps(n):
+        path = many(tmp_path / f"{n}", n, label.format)
+        bundle = format.open_bundle(path)
+        refs = [ProcessRef(core=bundle.path_of(one)) for one in bundle.processes]
+
+        def asked():
+            with pytest.raises(GdbextError):
+                verdicts.of_bundles(refs)
+            for one in bundle.processes:
+                assert one in bundle.named(bundle.path_of(one)[len(path) + 1 :])
+                row, _, _ = bundled_memory.read(bundle.path_of(one), "x")
+                assert row["rss"] in (0, one.pid)
+
+        return work.lines_of(asked)
+
+    assert steps(600) < 2.5 * steps(300)
+
+
+def test_more_processes_than_members_are_refused(tmp_path):
+    assert "more than 4096 processes" in refused(many(tmp_path / "x", 4097, "TP{}".format))
 
 
 def test_two_members_of_one_name_are_refused(tmp_path):

@@ -1,5 +1,6 @@
 """What the watch says to machines: events as JSON lines, a program at a verdict, numbers as OpenMetrics."""
 
+import contextlib
 import glob
 import json
 import os
@@ -9,13 +10,14 @@ import subprocess
 import sys
 import time
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
 from harness import open_metrics
 
 from gdbext.errors import GdbextError
 from gdbext.verdict.kinds import QUIET
-from gdbext.watch import events, metrics, model
+from gdbext.watch import events, metrics, model, outlets
 from gdbext.watch.model import EngineLook, Event, Look, RankLook
 
 NASTY = ['a"b', "back\\slash", "line\nbreak", "näme", "\udcff", "x" * 5000, "", 'e="1"} 7\n# EOF', "{}", "\\", "\x1b[31m"]
@@ -236,6 +238,141 @@ def test_a_link_or_fifo_in_the_files_place_is_not_written(tmp_path):
     assert (tmp_path / "target").read_text() == ""
 
 
+def whole(data, heard):
+    """The events of a file by number. Each line is one, and what is missing was counted in the next."""
+    found, missed = [], 0
+    for text in filter(None, data.decode().split("\n")):
+        one = json.loads(text)
+        missed += one.get("dropped", 0)
+        found.append(one["n"])
+        assert found[-1] == len(found) - 1 + missed
+    assert len(found) + missed == heard
+    return found
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_slow_reader_of_a_fifo_gets_whole_lines(seed, tmp_path):
+    """A reader that takes drawn bytes at drawn moments, of lines that fill its pipe."""
+    draw, path = random.Random(seed), str(tmp_path / "fifo")
+    os.mkfifo(path)
+    one, heard, got, reader = events.Lines(path), draw.randrange(20, 60), b"", -1
+    late = draw.choice([0, 0, 3, 19])  # until then nobody reads
+    for n in range(heard):
+        if n == late:
+            reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        sizes = [300] * draw.choice([0, 1, 7, 60])
+        one.hear(verdict(n=n, stack=["y" * size for size in sizes]))
+        assert bool(one.failed) == bool(one._due)
+        if reader >= 0 and draw.random() < 0.5:
+            with contextlib.suppress(BlockingIOError):
+                got += os.read(reader, draw.choice([100, 5000, 1 << 17]))
+    part = b"x"
+    while one._due or part:
+        one.flush()
+        part = os.read(reader, 1 << 16)
+        got += part
+    one.hear(verdict(n=heard))
+    got += os.read(reader, 1 << 17)
+    os.close(reader)
+    whole(got, heard + 1)
+
+
+def test_another_reader_of_a_fifo_begins_with_a_whole_line(tmp_path):
+    path = str(tmp_path / "fifo")
+    os.mkfifo(path)
+    one, first = events.Lines(path), os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    for n in range(5):
+        one.hear(verdict(n=n, stack=["y" * 300] * 60))
+    waits = b"".join(one._due)
+    assert one._begun
+    os.close(first)
+    one.flush()
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as second:
+        one.flush()
+        assert second.read() == waits
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("out", ["file", "-"])
+def test_a_full_disk_tears_a_line_but_swallows_no_event(seed, out, tmp_path):
+    """The limit of a file's size, drawn again and again, stands for a disk that is full and gets room."""
+    draw, path = random.Random(seed), tmp_path / "events"
+    path.write_bytes(draw.choice([b"", b"", b'{"a": "killed while it wro']))
+    steps = [(draw.choice([0, 0, 100, 5000, 1 << 20]), draw.choice([0, 1, 60]), draw.random() < 0.5) for _ in range(25)]
+    code = f"""
+import os, resource, sys
+from gdbext.watch import events, model
+one, last = events.Lines({str(path) if out == "file" else "-"!r}), {(1 << 20, 0, True)}
+for n, (room, many, look) in enumerate([*{steps}, last]):
+    room += os.stat({str(path)!r}).st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+    if look:
+        one.flush()
+    one.hear(model.Event(model.VERDICT, {{"n": n, "stack": ["y" * 300] * many}}))
+    assert bool(one.failed) == bool(one._due), one.failed
+"""
+    with open(path, "ab") as to:
+        done = subprocess.run([sys.executable, "-c", code], stdout=to if out == "-" else None, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr
+    good = []
+    for text in path.read_bytes().split(b"\n"):
+        with contextlib.suppress(ValueError):
+            json.loads(text)
+            good.append(text)
+    whole(b"\n".join(good), len(steps) + 1)
+
+
+def test_a_file_that_cannot_begin_anew_costs_no_file_of_another(tmp_path, monkeypatch):
+    """The number of a closed file is the next one's: whoever closes it twice closes that."""
+    path, taken, real = tmp_path / "events", [], os.open
+    monkeypatch.setattr(events, "FILE_BYTES", 1000)
+    path.write_bytes(bytes(1000))
+
+    def refuse(name, flags, *mode):
+        if flags & os.O_EXCL:
+            taken.append(real(os.devnull, os.O_RDONLY))
+            raise OSError(28, "No space left on device")
+        return real(name, flags, *mode)
+
+    one = events.Lines(str(path))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        one.hear(verdict())
+    assert "No space" in one.failed and [os.fstat(number) for number in taken]
+    os.close(taken[0])
+    one.flush()
+    assert json.loads(path.read_text())["kind"] == "verdict" and not one.failed
+
+
+def test_events_go_to_what_stands_for_standard_output(capsys):
+    events.Lines("-").hear(verdict(n=0))
+    assert whole(capsys.readouterr().out.encode(), 1) == [0]
+
+
+def test_a_file_that_is_not_written_is_told_once(tmp_path, capsys):
+    (tmp_path / "d").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    args = SimpleNamespace(exec=None, events=str(tmp_path / "fifo"), metrics=None, textfile=str(tmp_path / "d" / "x.prom"))
+    to = outlets.Outlets(args, QUIET)
+    (tmp_path / "d").rmdir()
+
+    def goes_on(number):
+        for hear in to.on_event:
+            hear(verdict(n=number))
+        for look in to.on_look:
+            look(Look(number, 1.0, 100.0 * number))
+        return capsys.readouterr().err
+
+    said = goes_on(0)
+    assert said.count("-events") == said.count("-textfile") == 1 and not goes_on(1)
+    reader = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    (tmp_path / "d").mkdir()
+    assert not goes_on(2) and whole(os.read(reader, 1 << 16), 3) == [0, 1, 2]
+    os.close(reader)
+    assert "-events" in goes_on(3)
+    to.close()
+
+
 # ---- the program ---------------------------------------------------------------------------------------------------------
 def program(code, *words, seconds=20.0, then=lambda text: None):
     command = f"{sys.executable} -c {json.dumps(code)} {' '.join(words)}"
@@ -250,9 +387,9 @@ def run(one, *all_events):
 
 
 def test_it_gets_the_event_in_a_session_of_its_own_and_no_shell(tmp_path):
-    code = "import sys, os, json; print(json.load(sys.stdin)['verdict'], sys.argv[1:], os.getsid(0) == os.getpid(), os.getcwd())"
+    code = "import sys, os, json; print(json.load(sys.stdin)['verdict'], sys.argv[1:], os.getsid(0) == os.getpid())"
     one = run(program(code, "'$HOME;'", "*"))
-    assert one.said == (0, "stopped ['$HOME;', '*'] True /\n") and (one.ran, one.failed) == (1, 0)
+    assert one.said == (0, "stopped ['$HOME;', '*'] True\n") and (one.ran, one.failed) == (1, 0)
 
 
 def test_only_verdicts_run_it():
@@ -309,11 +446,38 @@ def test_one_that_reads_nothing_is_no_error():
     assert run(program("import os; os.close(0)"), verdict(x="y" * 10**6)).said[0] == 0
 
 
-def test_the_watch_never_waits_for_it():
-    one = program("import time; time.sleep(1)")
+def test_the_watch_never_waits_for_it_and_each_verdict_it_misses_is_told():
+    said = []
+    one = program("import time; time.sleep(1)", then=said.append)
     for _ in range(events.WAITING + 5):
         one.hear(verdict())
     assert 3 <= one.dropped <= 5 and one.ran <= 1
+    assert len(said) == one.dropped and all("dropped" in text for text in said)
+    one.wait(0.0)
+    assert "not done with 1" in said[-1]
+
+
+@pytest.mark.parametrize("command", ["./notify.sh", "notify.sh", "bin/../notify.sh", "sh notify.sh"])
+def test_what_is_taken_at_the_start_runs_at_the_verdict(command, tmp_path, monkeypatch):
+    """A program or a file is named as the user's folder has it, also where PATH does."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "notify.sh").write_text("#!/bin/sh\nread event && echo ran in $(pwd)\n")
+    (tmp_path / "notify.sh").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f".:{os.environ['PATH']}")
+    one = run(events.Program(command))
+    assert one.said == (0, f"ran in {tmp_path}\n") and not one.failed
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_byte_of_a_program_that_fails_reaches_the_terminal_raw(seed, capsys):
+    draw = random.Random(seed)
+    words = "".join(
+        draw.choice(["\x1b]0;owned\x07", "\x1b[2J", "\n\n", "\u202e", "\x9b", "näme", "x" * 50, "\r"]) for _ in range(30)
+    )
+    run(program(f"import sys; sys.stdout.buffer.write({words.encode()!r}); sys.exit(1)".replace('"', "'"), then=outlets._say))
+    said = capsys.readouterr().err
+    assert said.startswith("llm-watch: -exec ") and "status 1" in said and said[:-1].isprintable() and len(said) < 2100
 
 
 @pytest.mark.parametrize("command", ["", "no-such-program-anywhere x", "'open", "   "])

@@ -142,7 +142,7 @@ def _structured(rt: Runtime, places: tuple[int, int], second: bool, size: int, d
         name = one.string(1000)
         if name not in held:
             raise GdbextError(f"the numpy dtype has no field {escape(name)}")
-        told = held[name].elements(3)
+        told = [*held[name].first(2), *held[name].elements(3)[2:]]
         titles.append(told[2].string(1000) if len(told) > 2 and told[2].isa("str") else None)
         parts.append((name, kind_at(rt, told[0].address, second, depth + 1), told[1].integer()))
     spec: Any = {

@@ -82,7 +82,7 @@ def queued(queue: Object) -> list[int]:
     heap = queue.attr("_heap").elements(MAX_REQUESTS)
     ranked = []
     for entry in heap:
-        request = entry.elements(8)[-1] if entry.isa("tuple") else entry
+        request = [entry, *entry.elements(8)][-1] if entry.isa("tuple") else entry
         ranked.append((optional(request, "priority") or 0, optional(request, "arrival_time", "floating") or 0.0, request.address))
     return [address for _, _, address in sorted(ranked)]
 

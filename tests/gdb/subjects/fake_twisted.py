@@ -1,7 +1,10 @@
 """A fake of Twisted's reactor, Deferred, DeferredLock and inlineCallbacks: the same names, attributes and file ends, no sockets.
 
-Two coroutines each have one lock and want the other's, a generator waits for an item of a queue; `rest`: none of them."""
+Two coroutines each have one lock and want the other's, a generator waits for an item of a queue; `rest`: none of them; `odd`:
+besides, Deferreds whose callbacks have forms of no release, drawn, also before and after those that wait."""
 
+import gc
+import random
 import sys
 import types
 
@@ -80,4 +83,16 @@ if sys.argv[1] != "rest":
     for each in again:
         defer._inlineCallbacks(each)
     defer._inlineCallbacks(takes(QUEUE))
+if sys.argv[1] == "odd":
+    draw, odd = random.Random(int(sys.argv[2])), []
+
+    def form(depth=4):
+        several = [form(depth - 1) for _ in range(draw.randrange(4))] if depth else []
+        return draw.choice([None, 7, "x", (), several, tuple(several), tuple(several), dict.fromkeys("abc"), form])
+
+    for known in [one for one in gc.get_objects() if isinstance(one, defer.Deferred)]:
+        known.callbacks = [*(form() for _ in range(5)), *known.callbacks, *(form() for _ in range(5))]
+    for callbacks in ([()], [((1, 2), 3)], [(None,)], None, [((),)], [[]], *(form() for _ in range(60))):
+        odd.append(defer.Deferred())
+        odd[-1].callbacks = callbacks
 base.ReactorBase().mainLoop()
