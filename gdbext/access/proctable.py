@@ -69,7 +69,7 @@ class Process:
 
     def __init__(self, root: str, pid: int, stat: bytes, cmdline: bytes, uptime: float | None, has_gpus: bool = True) -> None:
         self.root, self.pid, self.cmdline, self.has_gpus = root, pid, cmdline, has_gpus
-        self.unreadable: list[str] = []
+        self.unreadable: set[str] = set()
         seen = parse_stat(stat)
         self.comm = seen.name.decode("utf-8", "surrogateescape")
         self.state, self.ppid, self.pgrp, self.session = seen.state, seen.parent, seen.group, seen.session
@@ -104,7 +104,7 @@ class Process:
         try:
             return _slurp(f"{self.root}/{self.pid}/{name}", MAX_FILE)
         except PermissionError:
-            self.unreadable.append(name)
+            self.unreadable.add(name)
         except OSError:
             pass  # gone, or a zombie without memory
         return empty
@@ -142,7 +142,7 @@ class Process:
             try:
                 return os.readlink(f"{self.root}/{self.pid}/exe")
             except PermissionError:
-                self.unreadable.append("exe")
+                self.unreadable.add("exe")
             except OSError:
                 pass
             return ""
@@ -272,7 +272,7 @@ class Process:
             try:
                 names = os.listdir(folder) if self.has_gpus else []
             except PermissionError:
-                self.unreadable.append("fd")
+                self.unreadable.add("fd")
                 names = []
             except OSError:
                 names = []

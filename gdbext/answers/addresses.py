@@ -78,7 +78,7 @@ class KvPlaces:
                 raise
             except GdbextError as e:
                 self.partial.append(f"owners not known: {e}")
-            self.workers = view.workers(self.cache.pools[0].size if self.cache else None)
+            self.workers = view.workers(self.cache.pools[0].size if self.cache and self.cache.pools else None)
         except NotFoundError as e:
             log.passed_over(e)
             self.partial = []  # no engine in this process: still an address

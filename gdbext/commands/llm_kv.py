@@ -126,7 +126,7 @@ class LlmKv(Command):
 
     def summary(self, session: Session, args: Args, view: View, rest: str) -> Answer:
         """All of it in numbers."""
-        cache = view.cache()
+        cache = view.cache().of_blocks()
         workers = view.workers(cache.pools[0].size) if args.pool is None else []
         data = shapes.cache_data(cache, workers)
         return Answer(data, lambda style: "\n".join(lines.cache_lines(cache, workers, data, style)), view.partial)
@@ -137,7 +137,7 @@ class LlmKv(Command):
             number = int(rest, 0)
         except ValueError:
             raise UsageError("llm-kv block: give a block's number, such as: llm-kv block 17") from None
-        cache = view.cache()
+        cache = view.cache().of_blocks()
         group = cache.group(args.group) if args.group is not None else (cache.groups[0] if cache.groups else None)
         if group is None:
             raise NotFoundError(f"no group {args.group}; there are {', '.join(str(g.id) for g in cache.groups)}")
@@ -165,7 +165,7 @@ class LlmKv(Command):
         """One request."""
         if not rest:
             raise UsageError("llm-kv request: give a request's id, such as: llm-kv request cmpl-7; llm-requests lists them")
-        cache = view.cache()
+        cache = view.cache().of_blocks()
         found = [r for r in cache.requests if r.request_id == rest]
         found = found or [r for r in cache.requests if r.request_id.startswith(rest)]
         if len(found) != 1:
@@ -186,12 +186,12 @@ class LlmKv(Command):
 
     def free(self, session: Session, args: Args, view: View, rest: str) -> Answer:
         """The free queues."""
-        data = shapes.free_data(view.cache())
+        data = shapes.free_data(view.cache().of_blocks())
         return Answer(data, lambda style: "\n".join(lines.free_lines(data, style)), view.partial)
 
     def map(self, session: Session, args: Args, view: View, rest: str) -> Answer:
         """A picture of who has which block."""
-        cache = view.cache()
+        cache = view.cache().of_blocks()
         maps = shapes.maps_of(cache)
         data, written = {**shapes.map_data(maps), **shapes.update_data(cache)}, []
         if args.plot:

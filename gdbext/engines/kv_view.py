@@ -268,7 +268,7 @@ def check(
 
 
 def _checked(view: Any, ranks: bool, values: Values | None) -> tuple[Report, Cache, list[Worker]]:
-    cache = view.cache(as_read=True)
+    cache = view.cache(as_read=True).of_blocks()
     workers = view.workers(cache.pools[0].size) if ranks or values else []
     found = None if values is None else values(cache, workers, view.partial)
     report = invariants.check(cache, workers if ranks and not view.cores else [], found, "unstopped" in view.partial)

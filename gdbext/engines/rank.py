@@ -104,7 +104,7 @@ class Rank:
 
     @property
     def unreadable(self) -> list[str]:
-        return sorted(set(self.process.unreadable))
+        return sorted(self.process.unreadable)
 
     @property
     def runs_model(self) -> bool:

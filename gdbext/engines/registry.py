@@ -122,8 +122,11 @@ def with_native_kv() -> list[EngineSpec]:
 
 def kv_releases() -> str:
     """The releases whose KV cache is read, for help texts and errors."""
-    native = " and ".join(spec.display for spec in with_native_kv())
-    return ", ".join([spec.kv_releases for spec in with_kv()] + ([f"{native} by debug information (unproven)"] if native else []))
+    told = [spec.kv_releases + " (unproven)" * spec.unproven for spec in with_kv()]
+    for mark in (False, True):
+        native = " and ".join(spec.display for spec in with_native_kv() if spec.unproven == mark)
+        told += [f"{native} by debug information" + " (unproven)" * mark] if native else []
+    return ", ".join(told)
 
 
 def unproven(names: Collection[str]) -> list[str]:

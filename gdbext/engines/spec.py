@@ -214,7 +214,7 @@ class EngineSpec:
         For a Python engine it has:
 
         * `find_scheduler(rt)`
-        * `read(rt, scheduler, content)` -> `Cache`
+        * `read(rt, scheduler, content)` -> `Cache`, whose `pools` are [] where the engine has requests and no blocks
         * `read_worker(rt, label, num_blocks)` -> `Worker`
         * `find_model(rt)` -> the model that the process calls, or None; optional
         * `STEP_COUNTER`: the attribute of a scheduler that counts its steps; optional

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
+from ..errors import NotFoundError
 from .rules import FREE_LIST_CYCLE, FREE_LIST_DOUBLE, FREE_LIST_END, FREE_LIST_LINK, FREE_LIST_WILD, Rule
 
 if TYPE_CHECKING:
@@ -426,6 +427,12 @@ class Cache:
     sent: Callable[[Request], Sent] | None = None  # for a check of workers
     rows: dict[str, Any] | None = None  # request rows of a pool of rows: {"size", "free": [...], "first"}
     unjudged: dict[str, str] = field(default_factory=dict)  # {rule that rests on an attribute that is not there: the attribute}
+
+    def of_blocks(self) -> Cache:
+        """Itself. `NotFoundError`: its engine has requests and no pool of blocks, so that there are no blocks to ask about."""
+        if not self.pools:
+            raise NotFoundError(f"{self.engine} has no cache of blocks in this process: llm-requests lists its requests")
+        return self
 
     def group(self, number: int) -> Group | None:
         """The group with this id, or None."""

@@ -111,7 +111,8 @@ ROWS: tuple[Primitive, ...] = (
                   call="get_connection()", give="pool.put_nowait(None)", first="pool.get_nowait()"),),
               {"items": "pool.queue", "bound": "max_connections"}, "{items} of {bound} are free", built=True, does="queue",
               permits="_connections",
-              made="redis.BlockingConnectionPool(max_connections=1, timeout=None)", needs="redis"),
+              made="redis.BlockingConnectionPool(max_connections=1, timeout=None, connection_class=type('NoServer', "
+                   "(redis.Connection,), {'connect': lambda self: None, 'can_read': lambda self: False}))", needs="redis"),
     Primitive("Lock", ("redis.lock.Lock",), "/redis/lock.py", (Way("acquire"),), name="name", within=False, lock=True),
     Primitive("Lock", ("redis.asyncio.lock.Lock",), "/redis/asyncio/lock.py", (Way("acquire"),), name="name", within=False,
               lock=True, tasks=True),

@@ -14,6 +14,7 @@ from .text import Style, escape, table
 JOIN, SUM, FAILURES, KEEP = "join", "sum", "failures", "keep"
 NUMBER, TEXT, REAL, FLAG = (int, None), (str, None), (int, float, None), (bool, None)
 VALUE = (int, float, str, None)  # also NaN and the infinities, which are texts in JSON
+NUMBERS = (int, float, NUMBER, (float, None), REAL, VALUE)  # the kinds of a column that is aligned to the right
 LEFT_OUT: Any = object()  # the value of a field that an object has not
 _WORDS = {str: "text", int: "number", float: "number", bool: "bool", dict: "object", list: "list", None: "null"}
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object", list: "array", None: "null"}
@@ -93,7 +94,7 @@ class Fields:
         self.fields, self.names = fields, {one.name for one in fields}
         self._reads = [(f.name, f.read or attrgetter(f.name), f.digits, "\n" if f.lines else "") for f in fields]
         self.columns = [one for one in fields if one.head]
-        self.right = {one.head for one in self.columns if one.kind in (int, NUMBER, REAL, VALUE)}
+        self.right = {one.head for one in self.columns if one.kind in NUMBERS}
         self.spare = [one.head for one in sorted(self.columns, key=lambda one: one.spare) if one.spare]
 
     def add(self, *fields: Field) -> None:
@@ -128,6 +129,8 @@ class Fields:
             value = found.get(f.name)
             if type(value) is str and not f.lines and not value.isprintable():
                 found[f.name] = escape(value, keep="\n")
+            elif f.digits is not None and isinstance(value, float):
+                found[f.name] = round(value, f.digits)
         return found
 
     @property

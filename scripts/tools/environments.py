@@ -74,8 +74,12 @@ RELEASE = [("pip", "build and twine", ["build==1.3.0", "twine==6.2.0", "pip==26.
 # What a user puts beside an engine for llm-inject debugpy.
 DEBUGPY = [("pip", "debugpy", ["debugpy==1.8.22"])]
 
-# What front ends with thousands of stacks in a thread run on, what compiles coroutines, and another scheduler of tasks.
-GREENLETS = [("pip", "greenlet, gevent, Cython and trio", ["greenlet==3.5.6", "gevent==26.9.0", "cython==3.3.1", "trio==0.35.0"])]
+# What front ends with thousands of stacks in a thread run on, what compiles coroutines, another scheduler of tasks, and libraries
+# whose primitives are rows of gdbext.primitives.table.
+GREENLETS = [
+    ("pip", "greenlet, gevent, Cython and trio", ["greenlet==3.5.6", "gevent==26.9.0", "cython==3.3.1", "trio==0.35.0"]),
+    ("pip", "redis and janus", ["redis==8.1.0", "janus==2.0.0"]),
+]
 
 # What engines of several nodes run on, and what names sets of nodes.
 RAY = [("pip", "Ray and ClusterShell", ["ray==2.60.0", "clustershell==1.10.1"])]

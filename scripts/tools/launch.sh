@@ -3,7 +3,7 @@ launch() {
     local here name="$1" python
     here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
     shift
-    for python in python3.11 python3 python3.12 python3.13 python3.14 python3.15 python; do
+    for python in python3.11 python3 python3.{12..29} python; do
         if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
             PYTHONPATH="$(dirname "$here")" PYTHONDONTWRITEBYTECODE=1 exec "$python" -m "tools.$name" "$@"
         fi

@@ -1,6 +1,6 @@
 """The fields of the JSON answers of every reading command over a fixed set of subjects. goldens.py has values.
 
-  PYTHONPATH=scripts python3 -m tools.record_answers -o tests/answers/fields.json   writes the fields (-root: of another checkout)
+  PYTHONPATH=scripts python3 -m tools.record_answers -o tests/answers/fields.json   adds to them (-root: of another checkout)
 
 GDBEXT_TEST_TORCH_PYTHON names an interpreter with torch.
 """
@@ -23,11 +23,13 @@ sys.path[:0] = [ROOT, os.path.join(ROOT, "tests")]
 
 from harness.command_lines import all_of  # noqa: E402
 
+Recorded = Dict[str, Dict[str, List[str]]]
 SUBJECTS = os.path.join(ROOT, "tests", "gdb", "subjects")
 RELEASE = "0.24.0"  # of vLLM, whose scheduler the engine's stand-in runs
 
 # Commands about the Python subject; {pid}, {on} (the pid, then its snapshot), {request}, {matrix}, {data} are filled in.
 LIVE, BOTH, KV = (all_of(which) for which in ("live", "both", "kv"))
+CURE = "a command that refuses a core has a row with `live` instead of `both`: ROWS of tests/harness/command_lines.py"
 _DRIVER = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -100,12 +102,12 @@ def commands(python: str) -> Iterator[List[Tuple[str, str]]]:
         yield found
 
 
-def record(python: str, root: str = ROOT) -> Dict[str, Dict[str, List[str]]]:
+def record(python: str, root: str = ROOT) -> Recorded:
     """{command: {path of a field: [types]}} of the pack in `root`."""
-    found: Dict[str, Dict[str, List[str]]] = {}
+    found: Recorded = {}
     with commands(python) as lines:
         for (name, _), answer in zip(lines, answers(root, [line for _, line in lines])):
-            assert "error" not in answer, (name, answer["error"])
+            assert "error" not in answer, f"{name}: {answer['error']}; {CURE}"
             kinds: Dict[str, set] = {}
             for path, kind in fields(answer):
                 kinds.setdefault(path, set()).add(kind)
@@ -113,13 +115,27 @@ def record(python: str, root: str = ROOT) -> Dict[str, Dict[str, List[str]]]:
     return found
 
 
+def joined(recorded: Recorded, found: Recorded) -> Recorded:
+    """What is recorded, and what is found beside it: an answer of today that lacks a field or a type proves nothing."""
+    both = {name: dict(kinds) for name, kinds in recorded.items()}
+    for name, kinds in found.items():
+        known = both.setdefault(name, kinds)
+        for path, some in kinds.items():
+            if path in known or path != "partial[]":  # an answer may be whole
+                known[path] = sorted({*known.get(path, ()), *some})
+    return both
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", metavar="FILE", required=True, help="write the fields of the answers")
+    parser.add_argument("-o", metavar="FILE", required=True, help="add the fields of the answers to it")
     parser.add_argument("-root", metavar="ROOT", default=ROOT, help="the checkout that answers")
     parser.add_argument("-python", default=os.environ.get("GDBEXT_TEST_TORCH_PYTHON", sys.executable), help="has torch")
     options = parser.parse_args()
     found = record(options.python, os.path.abspath(options.root))
+    if os.path.exists(options.o):
+        with open(options.o) as f:
+            found = joined(json.load(f), found)
     with open(options.o, "w") as f:
         for text in json.dumps(found, sort_keys=True).replace('}, "', '},\n"').splitlines():
             f.write(text + "\n")

@@ -2,15 +2,21 @@
 
 import dataclasses
 import os
+import random
+import subprocess
 
 import pytest
 from harness import primitives
 from harness.answers import answer
 from harness.heartbeats import asleep
-from harness.subjects import PYTHONS, running
+from harness.subjects import GREEN, PYTHONS, running
+
+from gdbext.primitives import table
 
 LONG = bool(os.environ.get("GDBEXT_TEST_LONG"))
 STANDARD = ("queue", "threading", "asyncio", "concurrent.futures")
+OTHERS = sorted({case.needs for case in primitives.cases()}.difference(STANDARD))
+LENDS = {row.made for row in table.ROWS if row.made and row.lends}
 
 
 def look(python, case):
@@ -39,6 +45,8 @@ def why_wrong(case, truth, said):
         return "its wait is not told"
     if case.state == "ended":
         return "" if not accused and any(end["state"] in ("ended", "nobody", "unknown") for end in ends(said)) else "its end"
+    if case.made in LENDS and any(f"thread {truth['giver']} (giver) may" in end["why"] for end in ends(said)):
+        return ""  # nobody has what the pool lends: who may give it back is told, and is no certain end
     named = {place.get(key) for end in ends(said) for place in [end["place"] or {}] for key in ("tid", "task")}
     return "" if named & {truth["giver"] or "giver", "giver"} else "the giver is not named"
 
@@ -53,6 +61,31 @@ def some(python, seed):
 @pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
 def test_each_row_makes_its_hung_and_its_well_program(python):
     for case in some(python, 20261128):
+        truth, said = look(python, case)
+        wrong = why_wrong(case, truth, said)
+        assert not wrong, (wrong, case, said["verdict"], said["culprits"], said["evidence"], said["chains"])
+
+
+def has(python, needs):
+    return not subprocess.run([python, "-E", "-c", f"import {needs}"], stderr=subprocess.DEVNULL).returncode
+
+
+def of_library(needs):
+    """The cases of a library's rows: of each row one, with GDBEXT_TEST_LONG all."""
+    rng, every = random.Random(needs), {}
+    for case in primitives.cases():
+        if case.needs == needs:
+            case.names = rng.sample(primitives.NAMES, rng.choice((0, 1, 2)))
+            every.setdefault(case.made, []).append(case)
+    return [case for found in every.values() for case in (found if LONG else [rng.choice(found)])]
+
+
+@pytest.mark.parametrize("needs", OTHERS)
+def test_each_row_of_another_library_makes_its_programs_too(needs):
+    python = next((one for one in (*PYTHONS, *GREEN) if has(one, needs)), None)
+    if python is None:
+        pytest.skip(f"no interpreter of GDBEXT_TEST_PYTHONS imports {needs}")
+    for case in of_library(needs):
         truth, said = look(python, case)
         wrong = why_wrong(case, truth, said)
         assert not wrong, (wrong, case, said["verdict"], said["culprits"], said["evidence"], said["chains"])

@@ -8,10 +8,9 @@ from harness import situations
 from harness.answers import answer
 from harness.heartbeats import asleep
 from harness.samples import some
-from harness.subjects import PYTHONS, running
+from harness.subjects import GREEN, PYTHONS, running
 
 SEED, COUNT = 4242, 16
-GREEN = [p for p in os.environ.get("GDBEXT_TEST_GREENLET_PYTHONS", "").split(":") if p]
 LONG = bool(os.environ.get("GDBEXT_TEST_LONG"))
 FIELD = [
     *("lock by a generator, sleeping", "process pool, behind a lock", "asked of a loop, sleeping", "thread pool, sleeping"),

@@ -23,6 +23,7 @@ from gdbext.cpython.runtime import open_runtime
 
 SUBJECTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gdb", "subjects")
 PYTHONS = [p for p in os.environ.get("GDBEXT_TEST_PYTHONS", "").split(":") if p] or [sys.executable]
+GREEN = [p for p in os.environ.get("GDBEXT_TEST_GREENLET_PYTHONS", "").split(":") if p]
 CORES = bool(os.environ.get("GDBEXT_TEST_CORES"))  # the interpreters are another architecture's, and run under qemu's user mode
 
 

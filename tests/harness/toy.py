@@ -10,7 +10,7 @@ from .gdb_run import ROOT
 from .subjects import spawned
 
 TOY = os.path.join(ROOT, "tests", "toy_engine")
-ROW = 'FOLDERS = ("vllm",'
+ROW = "FOLDERS = ("
 
 
 def pack_with_toy(root):
@@ -19,8 +19,8 @@ def pack_with_toy(root):
     shutil.copytree(os.path.join(TOY, "toy"), root / "gdbext" / "engines" / "toy", ignore=shutil.ignore_patterns("__pycache__"))
     listing = root / "gdbext" / "engines" / "__init__.py"
     text = listing.read_text()
-    assert text.count(ROW) == 1
-    listing.write_text(text.replace(ROW, 'FOLDERS = ("toy", "vllm",'))
+    assert text.count(ROW) == 1, f"{listing} has no line that begins with {ROW}"
+    listing.write_text(text.replace(ROW, ROW + '"toy", '))
     return root
 
 

@@ -6,10 +6,11 @@ Examples in help texts and docstrings may name engines, and comments may."""
 import ast
 import os
 import re
+from types import SimpleNamespace
 
 import pytest
 
-from gdbext.engines import FOLDERS
+from gdbext.engines import FOLDERS, registry
 from gdbext.engines.registry import ENGINES, SPECS
 
 PACK = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + "/gdbext"
@@ -79,3 +80,13 @@ def test_the_list_of_engines_is_the_folders():
             and spec.packages
             and type(spec).__module__.endswith(f"{folder}.spec")
         )
+
+
+def test_help_says_of_each_engine_whether_its_reader_is_proven(monkeypatch):
+    def spec(display, unproven, classes=()):
+        return SimpleNamespace(display=display, unproven=unproven, kv_module="kv", kv_classes=classes, kv_releases=f"{display} 1")
+
+    specs = [spec("Old", False), spec("New", True), spec("Native", True, ("X",)), spec("Tried", False, ("Y",))]
+    monkeypatch.setattr(registry, "ENGINES", specs)
+    said = registry.kv_releases()
+    assert said == "Old 1, New 1 (unproven), Tried by debug information, Native by debug information (unproven)"

@@ -1,18 +1,21 @@
 """The fields of answers are declared once: JSON, docs, schema, table and the merge over machines follow."""
 
+import contextlib
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
 from harness.gdb_run import ROOT
 from harness.schemas import TYPES, faults, held
+from tools import record_answers
 
 from gdbext.answers import each_node, ranks, requests
 from gdbext.commands import table
 from gdbext.engines.instances import Instance, Spread
 from gdbext.errors import GdbextError
 from gdbext.kvcache.model import Request
-from gdbext.render.fields import FAILURES, JOIN, KEEP, LEFT_OUT, NUMBER, SUM, Field, Fields, answer_schema, each
+from gdbext.render.fields import FAILURES, JOIN, KEEP, LEFT_OUT, NUMBER, REAL, SUM, VALUE, Field, Fields, answer_schema, each
 from gdbext.render.text import PLAIN, Style
 from gdbext.requests.model import Tracked
 
@@ -48,6 +51,16 @@ def test_a_field_is_json_a_cell_a_row_of_the_docs_and_a_schema():
     assert schema["rows"]["items"]["properties"]["held"] == {"type": ["integer", "null"], "description": "what it holds, bytes"}
 
 
+@pytest.mark.parametrize("kind", [float, (float, None), REAL, int, VALUE])
+def test_a_column_of_numbers_is_to_the_right_and_rounded_either_way(kind):
+    row = Fields(Field("n", kind, head="n", digits=2), Field("name", str, head="name"))
+    data = [row.of(n=value, name="x") for value in (1234.5678, 1.0, None)]
+    assert [one["n"] for one in data] == [1234.57, 1.0, None]
+    assert data[0] == row.data(SimpleNamespace(n=1234.5678, name="x"))
+    heads, *lines = row.table(data, PLAIN).splitlines()
+    assert len({line.index("x") for line in lines}) == 1 and heads.rstrip().endswith("n  name") and lines[1].startswith(" ")
+
+
 def test_a_field_is_merged_as_it_is_declared_and_a_damaged_answer_left():
     def answer(name, **more):
         return {"rows": [{"name": name, "new": [1]}], "looked": 2, "failed": [], **more}
@@ -80,6 +93,27 @@ def recorded():
     with open(os.path.join(ROOT, "tests", "answers", "fields.json")) as f:
         for line, found in json.load(f).items():
             yield line, (line.partition(": ")[2] if ": " in line else line).split()[0], found
+
+
+def test_recording_adds_and_takes_nothing_away():
+    before = {"a": {"held": ["null", "text"], "partial[]": ["text"]}, "b": {"x": ["list"]}}
+    now = {"a": {"held": ["null"], "new": ["number"]}, "b": {"x": ["null"], "partial[]": ["text"]}, "c": {"partial[]": ["text"]}}
+    assert record_answers.joined(before, now) == {
+        "a": {"held": ["null", "text"], "partial[]": ["text"], "new": ["number"]},
+        "b": {"x": ["list", "null"]},
+        "c": {"partial[]": ["text"]},
+    }
+    assert before["b"] == {"x": ["list"]}
+
+
+def test_a_command_that_refuses_a_core_is_told_its_row(monkeypatch):
+    asked = [("snapshot: llm-age {on}", "llm-age x.core")]
+    monkeypatch.setattr(record_answers, "commands", lambda python: contextlib.nullcontext(asked))
+    monkeypatch.setattr(record_answers, "answers", lambda root, lines: [{"error": "not a live process"}])
+    with pytest.raises(
+        AssertionError, match="llm-age {on}: not a live process; .*`live` instead of `both`: ROWS of tests/harness"
+    ):
+        record_answers.record("python")
 
 
 def in_schema(path, schema, defs):

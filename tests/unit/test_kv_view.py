@@ -6,9 +6,11 @@ import pytest
 from harness import caches
 
 from gdbext.access.retry import LASTING_TRIES
-from gdbext.answers import kv_text
+from gdbext.answers import addresses, kv_text
+from gdbext.commands import llm_kv
 from gdbext.engines.kv_view import View
-from gdbext.errors import FaultError
+from gdbext.errors import FaultError, NotFoundError
+from gdbext.kvcache.model import Cache, Request
 from gdbext.render.text import PLAIN
 
 
@@ -65,3 +67,16 @@ def test_a_count_that_the_engine_does_not_keep_is_left_out():
     for cached, said in ((None, "3 free, 5 used, 2 reserved"), (0, "3 free, 5 used, 0 cached, 2 reserved")):
         data["pools"][0].update(counts, cached=cached)
         assert kv_text.cache_lines(caches.healthy(), [], data, PLAIN)[0].endswith(said)
+
+
+@pytest.mark.parametrize("words", ["", "block 1", "block 1 -group 0", "request a", "free", "map", "check", "check -ranks"])
+def test_an_engine_without_blocks_is_refused_in_one_line(words, monkeypatch):
+    """Its requests are read; `Cache.pools` is empty, as of an engine without a prefix cache of blocks."""
+    cache = Cache("boxed", "1", pools=[], groups=[], requests=[Request("a", queue="running")])
+    target = types.SimpleNamespace(is_live=True)
+    view = types.SimpleNamespace(target=target, cores=(), partial=[], missed=[], cache=lambda **how: cache, workers=lambda n: [])
+    monkeypatch.setattr(llm_kv, "view_of", lambda session, args: view)
+    with pytest.raises(NotFoundError, match="^boxed has no cache of blocks in this process: llm-requests lists its requests$"):
+        llm_kv.LlmKv().run(None, llm_kv.LlmKv.parse(words))
+    places = addresses.KvPlaces(lambda: view)
+    assert places.cache is cache and places.partial == [] and places.find(0x10) is None

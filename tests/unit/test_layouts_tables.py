@@ -5,17 +5,21 @@ import glob
 import importlib.util
 import json
 import os
+import re
 import struct
 
 import pytest
+from tools import prepare_tests
 
 from gdbext.access.fake import FakeTarget
 from gdbext.cpython import layout
+from gdbext.cpython.dialects import NEWEST, OLDEST
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TABLES = sorted(glob.glob(os.path.join(ROOT, "gdbext", "layouts", "cpython", "*.json")))
 NAMES = [os.path.basename(p)[:-5] for p in TABLES]
-MINORS = ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15"]
+MINORS = [f"3.{minor}" for minor in range(OLDEST[1], NEWEST[1] + 1)]
+CURE = "make the tables: scripts/get-pythons --debug MINOR, scripts/make-cpython-layouts"
 
 EVERYWHERE = """
     runtime.interpreters.head runtime.interpreters.main interp.next interp.id interp.sysdict interp.builtins
@@ -31,31 +35,31 @@ EVERYWHERE = """
     gen.gi_name range.start slice.start mappingproxy.mapping partial.fn array.ob_item task.task_coro
     task.task_fut_waiter future.fut_state gc.head._gc_next excstack.exc_value
 """.split()
-BY_RELEASE = {  # what a release has, first to last
+BY_RELEASE = {  # what a release has, first to last; '': it is still there
     "tstate.frame": ("3.9", "3.10"),
     "tstate.cframe": ("3.10", "3.12"),
-    "tstate.current_frame": ("3.13", "3.15"),
-    "iframe.previous": ("3.11", "3.15"),
+    "tstate.current_frame": ("3.13", ""),
+    "iframe.previous": ("3.11", ""),
     "iframe.prev_instr": ("3.11", "3.12"),
-    "iframe.instr_ptr": ("3.13", "3.15"),
+    "iframe.instr_ptr": ("3.13", ""),
     "iframe.is_entry": ("3.11", "3.11"),
-    "iframe.owner": ("3.11", "3.15"),
-    "iframe.f_executable": ("3.13", "3.15"),
+    "iframe.owner": ("3.11", ""),
+    "iframe.f_executable": ("3.13", ""),
     "code.co_lnotab": ("3.9", "3.9"),
-    "code.co_linetable": ("3.10", "3.15"),
-    "code.co_localsplusnames": ("3.11", "3.15"),
+    "code.co_linetable": ("3.10", ""),
+    "code.co_localsplusnames": ("3.11", ""),
     "code.co_varnames": ("3.9", "3.10"),
     "long.ob_digit": ("3.9", "3.11"),
-    "long.long_value.lv_tag": ("3.12", "3.15"),
+    "long.long_value.lv_tag": ("3.12", ""),
     "dictkeys.dk_size": ("3.9", "3.10"),
-    "dictkeys.dk_log2_size": ("3.11", "3.15"),
-    "dictvalues.values": ("3.11", "3.15"),
+    "dictkeys.dk_log2_size": ("3.11", ""),
+    "dictvalues.values": ("3.11", ""),
     "runtime.gilstate.tstate_current": ("3.9", "3.11"),
-    "interp.ceval.gil": ("3.12", "3.15"),
+    "interp.ceval.gil": ("3.12", ""),
     "interp.modules": ("3.9", "3.11"),
-    "interp.imports.modules": ("3.12", "3.15"),
-    "tstate.native_thread_id": ("3.11", "3.15"),
-    "iframe.stackpointer": ("3.14", "3.15"),
+    "interp.imports.modules": ("3.12", ""),
+    "tstate.native_thread_id": ("3.11", ""),
+    "iframe.stackpointer": ("3.14", ""),
 }
 
 
@@ -80,13 +84,51 @@ def minor(table):
 
 
 def test_a_table_for_every_minor_and_every_free_threaded_build():
-    assert set(NAMES) == set(MINORS) | {"3.13t", "3.14t", "3.15t"}
+    free_threaded = {f"{name}t" for name in MINORS[MINORS.index("3.13") :]}
+    assert set(NAMES) == set(MINORS) | free_threaded, CURE
+    opcodes = load(os.path.join(ROOT, "gdbext", "layouts", "opcodes.json"))
+    assert set(opcodes) - {"generated_by"} == set(MINORS), "scripts/make-cpython-opcodes adds a minor"
 
 
-def test_a_table_says_what_it_is_and_where_it_comes_from(table):
+def test_whatever_names_the_newest_minor_names_this_one():
+    """A minor that is added is added to each of these places."""
+    newest = f"{NEWEST[0]}.{NEWEST[1]}"
+    docs = [
+        os.path.join(ROOT, "README.md"),
+        *glob.glob(os.path.join(ROOT, "docs", "*.md")),
+        os.path.join(ROOT, "docs", "gdbext.1"),
+    ]
+    docs = [
+        path for path in docs if os.path.basename(path) not in ("measurements.md", "sources.md")
+    ]  # what was measured, and read
+    ranges = [(path, found) for path in docs for found in re.findall(r"\b3\.[89]\s+to\s+(3\.\d+)", read(path))]
+    named = {f"{os.path.relpath(path, ROOT)}: 3.9 to {last}" for path, last in ranges if last != newest}
+    named |= {f"{place} ends with {last}" for place, last in places().items() if last != newest}
+    assert not named and len(ranges) > 15, f"the newest is {newest} (NEWEST in gdbext/cpython/dialects.py)"
+
+
+def places():
+    """{place: the newest minor that it names}"""
+    get = re.search(r"minors=\$\{minors:-([ 0-9.]+)\}", read(os.path.join(ROOT, "scripts", "get-pythons")))
+    classified = re.findall(r":: (3\.\d+)\"", read(os.path.join(ROOT, "pyproject.toml")))
+    prepared = prepare_tests.MINORS[-1]
+    return {
+        "scripts/get-pythons: minors": get.group(1).split()[-1],
+        "pyproject.toml: classifiers": classified[-1],
+        "scripts/tools/prepare_tests.py: MINORS": f"{prepared[0]}.{prepared[1]}",
+    }
+
+
+def read(path):
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
+
+def test_a_table_says_what_it_is_and_where_it_comes_from(table, request):
     assert table["generated_by"] == "scripts/make-cpython-layouts"
     assert table["build"] in ("gil", "free-threaded")
-    assert minor(table) + ("t" if table["build"] == "free-threaded" else "") in NAMES
+    named = minor(table) + ("t" if table["build"] == "free-threaded" else "")
+    assert named == request.node.callspec.params["table"].rpartition("/")[2][: -len(".json")]
     assert "headers" in table["from"] and "x86-64" in table["from"]
 
 
@@ -117,8 +159,12 @@ def test_members_of_objects_follow_the_object_header(table):
 def test_a_table_has_what_its_release_has(table):
     offsets, here = table["offsets"], MINORS.index(minor(table))
     assert [k for k in EVERYWHERE if k not in offsets] == []
-    for key, (first, last) in BY_RELEASE.items():
-        assert (key in offsets) == (MINORS.index(first) <= here <= MINORS.index(last)), key
+    wrong = [
+        f"{key} is {'there' if key in offsets else 'not there'}"
+        for key, (first, last) in BY_RELEASE.items()
+        if (key in offsets) != (MINORS.index(first) <= here <= MINORS.index(last or MINORS[-1]))
+    ]
+    assert not wrong, f"{minor(table)}: {wrong}: set the first or last minor of each in BY_RELEASE ('': it is still there)"
 
 
 def test_text_bits_are_there(table):
