@@ -237,10 +237,10 @@ def _main(words: list[str]) -> int:
             print(table.load(name).help(width))
             return 0
         if entry.gdb_only:
-            raise GdbextError(f"{name} acts on gdb's own inferiors: type it in gdb, after `source gdbext/init.py`")
+            raise GdbextError(f"{name} is typed in gdb; `{package.how()} gdb` prints the line that loads it there")
         from .setup import outside
 
-        return outside.run(name, rest)
+        return outside.run(name, rest, f"{package.how()} ")
     except GdbextError as e:
         text = one_line(str(e))
     except (OSError, RuntimeError) as e:

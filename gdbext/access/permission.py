@@ -102,7 +102,7 @@ def hint(rights: Rights) -> str:
     if rights.may and not rights.reads and rights.user not in (None, rights.euid):
         return f"it belongs to user {rights.user}: add the capability DAC_READ_SEARCH to SYS_PTRACE, or run as that user"
     if rights.euid != 0 and rights.user not in (None, rights.euid):
-        return f"it belongs to user {rights.user}: run gdb as that user or with sudo"
+        return f"it belongs to user {rights.user}: run this as that user or with sudo"
     if rights.scope == "3":
         return "kernel.yama.ptrace_scope is 3: no tracing until a reboot with a lower value"
     if rights.scope == "2" or (rights.scope == "1" and rights.euid != 0):
@@ -111,4 +111,4 @@ def hint(rights: Rights) -> str:
         return ADD
     if rights.hidden:
         return "it hides its memory from its own user (not dumpable, prctl(2)): run it with sudo, or as root with SYS_PTRACE"
-    return "run gdb with sudo, or in a container with --cap-add=SYS_PTRACE"
+    return "run this with sudo, or in a container with --cap-add=SYS_PTRACE"

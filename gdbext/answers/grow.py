@@ -116,7 +116,7 @@ def _next(watch: GrowWatch, rows: list[Row]) -> str:
         return f"llm-bt -all -on {pid}: who works on {escape(row.path) or 'it'}"
     if row.place.file:
         return (
-            f"pybreak {escape(short_path(row.place.file))}:{row.place.line}: stops there (in gdb); llm-bt shows the native calls"
+            f"in gdb, pybreak {escape(short_path(row.place.file))}:{row.place.line}: stops there; llm-bt shows the native calls"
         )
     return f"llm-bt -still -all -on {pid}: the native calls of thread {row.tids[0] if row.tids else '?'}"
 
@@ -132,14 +132,14 @@ def grow_text(one: dict[str, Any], style: Style) -> str:
     lines += [style.dim(f"without {s['source']}: {s['why']}") for s in one["sources"] if not s["used"] and s["why"]]
     if any(not row["library"] and not row["file"] for row in one["grows"]) or not one["sources"][0]["used"]:
         lines += [style.dim(f"{source['source']} cannot see: {source['cannot_see']}") for source in used]
-    return "\n".join([*lines, *([f"next: {one['next']}"] if one["next"] else [])])
+    return "\n".join([*lines, *([f"next: {style.typed(one['next'])}"] if one["next"] else [])])
 
 
 def who_text(one: dict[str, Any], style: Style) -> str:
     """The rows alone, below a table of what grew."""
     if not one["grows"]:
         return ""
-    return PLACE.table(one["grows"], style) + (f"\nnext: {one['next']}" if one["next"] else "")
+    return PLACE.table(one["grows"], style) + (f"\nnext: {style.typed(one['next'])}" if one["next"] else "")
 
 
 def page(ranks: list[dict[str, Any]]) -> str:

@@ -15,6 +15,7 @@ from ..verdict.examine import Examination
 from ..verdict.facts import LOCKS, Facts, ProcessState, Verdict
 from ..verdict.graph import step
 from ..verdict.kinds import MEANING, QUIET
+from ..verdict.rules.absent import NOT_BLOCKED
 from ..verdict.words import blocked_in, own_place
 from . import hang_text, requests, wait_tree
 from .chains import CHAIN, chains_data
@@ -125,9 +126,9 @@ def _verdict(v: Verdict, culprit: Placer, accused: Placer) -> dict[str, Any]:
         engine=v.engine,
         group=[escape(name) for name in v.processes],
         verdict=v.kind,
-        sentence=hang_text.sentence(v.kind, accused_of),
+        sentence=NOT_BLOCKED if NOT_BLOCKED in v.evidence else hang_text.sentence(v.kind, accused_of),
         culprits=accused_of,
-        evidence=[escape(e) for e in v.evidence],
+        evidence=[escape(e) for e in v.evidence if e != NOT_BLOCKED],
         victims=[escape(name) for name in v.victims],
         not_asked=[escape(name) for name in v.not_asked],
         not_asked_at=[{"rank": escape(name), "address": escape(host)} for name, host in v.hosts.items()],

@@ -83,7 +83,7 @@ def next_steps(data: dict[str, Any], files: Collection[int] = ()) -> list[str]:
     hosts = dict.fromkeys(one["address"] for one in data["not_asked_at"])
     if hosts:
         found.append("llm-hang all " + " ".join(f"ssh:{host}" for host in list(hosts)[:LOOKED]))
-    if not found and not files and data["verdict"] not in QUIET:
+    if not found and not files and data["verdict"] not in QUIET and (asked or not data["failed"]):
         found += [f"{command} {' '.join(asked[:LOOKED])}".strip() for command in ("llm-stacks", "llm-locks")]
     return list(dict.fromkeys(found))
 
@@ -136,7 +136,7 @@ def _after(data: dict[str, Any], style: Any, verbose: bool) -> list[str]:
         lines += told if verbose else told[:EVIDENCE]
     if data["next"] and not quiet:
         steps = data["next"] if verbose else data["next"][:NEXT]
-        lines.append("next: " + "; ".join(style.name(step) + _purpose(step) for step in steps))
+        lines.append("next: " + "; ".join(style.name(style.typed(step)) + _purpose(step) for step in steps))
     left = list(dict.fromkeys(name for v in data["verdicts"] for name in v["not_asked"]))
     if left:
         lines.append("not looked at: " + ", ".join(left if verbose else left[:LOOKED]) + (", …" if len(left) > LOOKED else ""))

@@ -134,7 +134,7 @@ def free_lines(data: dict[str, Any], style: Style) -> list[str]:
         lines.append(f"{p['name']}: {p['free']} free (the engine counts {p['counter']})")
         lines.append("  next: " + run_lengths(p["order"]) if p["order"] is not None else "  the list is on the device")
         if p["fault"]:
-            lines.append("  " + style.bad(p["fault"]) + "; see: llm-kv check")
+            lines.append("  " + style.bad(p["fault"]) + f"; see: {style.typed('llm-kv check')}")
     return lines + ([f"mid-update: it is in {data['mid_update_at']}"] if data["mid_update"] else [])
 
 

@@ -113,8 +113,9 @@ def untold_lines(untold: Sequence[dict[str, Any]], style: Style) -> list[str]:
     by_function: dict[str, list[str]] = {}
     for one in untold:
         node = f"{one['node']}:" if one.get("node") else ""
-        label = f"{escape(one['label'])} " if one["label"] != str(one["tid"]) else ""
-        by_function.setdefault(one["function"], []).append(style.name(f"{node}{label}{thread_text(one['tid'], one['name'])}"))
+        by_function.setdefault(one["function"], []).append(
+            style.name(node + thread_text(one["tid"], one["name"], escape(one["label"])))
+        )
     lines = []
     for function, who in by_function.items():
         many = "1 thread waits" if len(who) == 1 else f"{len(who)} threads wait"

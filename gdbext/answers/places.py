@@ -63,10 +63,10 @@ def node_text(node: Node, nodes: Nodes) -> str:
     """`TP0 thread 4242 (MainThread)`; without the process where one is spoken of that has no label but its pid."""
     view, thread = nodes.get(node, (None, None))
     plain = node[0].isdecimal() and all(known[0].name == node[0] for known in nodes.values())
-    label = "" if plain or node[0] == str(node[1]) else f"{escape(node[0])} "
+    label = "" if plain else escape(node[0])
     if thread is None and isinstance(node[1], str):
-        return f"{label}{escape(node[1])}"  # an asyncio task
-    return f"{label}{thread_text(node[1], escape(thread.name) if thread is not None else '')}"
+        return f"{label} {escape(node[1])}".strip()  # an asyncio task
+    return thread_text(node[1], escape(thread.name) if thread is not None else "", label)
 
 
 def name(place: dict[str, Any] | None, alone: bool = False) -> str:
@@ -80,7 +80,7 @@ def name(place: dict[str, Any] | None, alone: bool = False) -> str:
         return f"{label} task {place['task']}".strip()
     if not place.get("tid") or label and place["tid"] == place["pid"] and place.get("name") == place.get("program"):
         return label or str(place["label"])
-    return f"{label} {thread_text(place['tid'], place.get('name') or '')}".strip()
+    return thread_text(place["tid"], place.get("name") or "", label)
 
 
 def woken_text(count: int) -> str:

@@ -334,7 +334,7 @@ def _stall_text(stall: dict[str, Any], style: Style) -> str:
     )
     if stall["waiting"]:
         return f"{text}{stall['label']} {where}, {' '.join(stall['waiting'])} waited; {stall['why']}"
-    return f"{text}on {stall['label']} {thread_text(stall['tid'], stall['thread'] or '')} {where}"
+    return f"{text}on {thread_text(stall['tid'], stall['thread'] or '', stall['label'])} {where}"
 
 
 def trace_data(trace: Trace) -> dict[str, Any]:

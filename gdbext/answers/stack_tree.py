@@ -245,7 +245,7 @@ def _movement_lines(data: dict[str, Any]) -> list[str]:
     if "samples" not in data:
         return []
     moved, count = data["samples"]["moved"], data["samples"]["count"]
-    who = (f"{escape(m['label'])} {thread_text(m['tid'], escape(m['name']))} ({m['changes']} of {count - 1})" for m in moved[:8])
+    who = (f"{thread_text(m['tid'], escape(m['name']), escape(m['label']))} ({m['changes']} of {count - 1})" for m in moved[:8])
     some = ", ".join(who)
     return [
         f"moved between {count} samples: {some or 'none'}" + (", …" if len(moved) > 8 else ""),

@@ -7,7 +7,7 @@ from typing import AbstractSet, Any
 from ..cpython.tasks import Task
 from ..render.fields import LEFT_OUT, NUMBER, TEXT, Field, Fields
 from ..render.jsonline import Address
-from ..render.text import Style
+from ..render.text import Style, escape
 from .frames import frame_text, python_frame
 from .shapes import FRAME
 from .variables import frame_variable_lines
@@ -18,6 +18,11 @@ WAITS = Fields(
     Field("type", TEXT, read=lambda w: w.object.type_name if w.object else None),
     Field("tasks", [str], "addresses", read=lambda w: [Address(a) for a in w.on]),
 )
+CREATED = Fields(
+    Field("function", str, read=lambda at: escape(at[0])),
+    Field("file", str, read=lambda at: escape(at[1])),
+    Field("line", int, read=lambda at: at[2]),
+)
 TASK = Fields(
     Field("name", str),
     Field("state", str),
@@ -25,6 +30,12 @@ TASK = Fields(
     Field("waits_for", TEXT, read=lambda task: task.waits.text if task.waits else None),
     Field("waits", (WAITS, None), read=lambda task: WAITS.data(task.waits) if task.waits else None),
     Field("awaited_by", [str], "addresses of the tasks that wait for it", "", lambda task: [Address(a) for a in task.awaited_by]),
+    Field(
+        "created",
+        [CREATED],
+        "where it was made, innermost first: in asyncio's debug mode",
+        read=lambda task: [CREATED.data(at) for at in task.created] or LEFT_OUT,
+    ),
     Field("coroutine", str),
     Field("address", str, read=lambda task: Address(task.address)),
     Field("loop", TEXT, "its address", read=lambda task: Address(task.loop) if task.loop else None),
@@ -38,9 +49,9 @@ def task_data(task: Task, private: AbstractSet[str] | None = None) -> dict[str, 
     return {**TASK.data(task), "frames": [python_frame(f, private) for f in task.frames]}
 
 
-def task_lines(alike: list[dict[str, Any]], style: Style, with_locals: bool, names: dict[int, str]) -> list[str]:
+def task_lines(alike: list[dict[str, Any]], style: Style, with_locals: bool, names: dict[int, str], created: bool) -> list[str]:
     """The lines of tasks with equal stacks: names, state, the objects that they wait for, the tasks that wait for one, frames.
-    `names`: of all tasks, by address."""
+    `names`: of all tasks, by address. `created`: where it was made, too."""
     task = alike[0]
     head = style.title(task["name"])
     if len(alike) > 1:
@@ -62,4 +73,10 @@ def task_lines(alike: list[dict[str, Any]], style: Style, with_locals: bool, nam
             lines += frame_variable_lines(frame, style)
     if not task["frames"] and task["state"] not in ("done", "cancelled"):
         lines.append(style.dim(f"(no frame: {task.get('error') or task['coroutine'] or 'its coroutine has ended'})"))
+    for at in task.get("created", ()) if created else ():
+        lines.append(style.dim("made in " if at is task["created"][0] else "     by ") + at["function"] + _at(at, style))
     return lines
+
+
+def _at(at: dict[str, Any], style: Style) -> str:
+    return f" ({style.source(at['file'], style.path(at['file']))}:{at['line']})"

@@ -46,9 +46,10 @@ class Llm(Command):
             for title, entries in registry.grouped() if every else [(registry.FIRST_TITLE, registry.first())]:
                 lines = [[style.name(e.name), e.summary] for e in entries]
                 parts.append(style.title(title) + "\n" + table(lines, ["  command", "does"], style).split("\n", 1)[1])
-            more = "" if every else f"{len(rows) - len(registry.FIRST)} more: llm all; what to do in which trouble: llm guide. "
+            others, topics = style.typed("llm all"), style.typed("llm guide")
+            more = "" if every else f"{len(rows) - len(registry.FIRST)} more commands: {others}. By symptom: {topics}. "
             more += "(R): it resumes processes; (U): it writes to them, with -unsafe alone. " * every
-            return "\n".join(parts) + f"\n{more}help COMMAND tells more; every command takes -json."
+            return "\n".join(parts) + f"\n{more}Details: {style.typed('help COMMAND')}; every command takes -json."
 
         return Answer(self.fields.of(commands=rows, first=list(registry.FIRST)), text)
 

@@ -93,7 +93,7 @@ class LlmProbe(Command):
         status = status if status == HUNG or not args.liveness else WELL
         culprits = verdict.data["culprits"] if verdict is not None else []
         data = self.fields.of(state=said, status=status, verdict=kind, why=why, looks=looks, culprits=culprits)
-        answer = Answer(data, lambda style: f"{said}: {why}")
+        answer = Answer(data, lambda style: f"{said}: {why.replace('unknown: ', '', 1)}")
         answer.status = status
         return answer.about(self.asked)
 

@@ -9,7 +9,7 @@ from ..errors import GdbextError, NotFoundError
 from ..render.fields import Field, Fields
 from ..render.text import Style, escape
 from ..session.command import Answer, Args, Command, Option
-from ..session.session import Session
+from ..session.session import NEEDS_GDB, Session
 
 
 class LlmSymbols(Command):
@@ -36,7 +36,7 @@ class LlmSymbols(Command):
 
     def run(self, session: Session, args: Args) -> Answer:
         if not session.in_gdb:
-            raise GdbextError("this command works inside gdb: source gdbext/init.py there")
+            raise GdbextError(NEEDS_GDB)
         from ..access.live_gdb import selected  # it needs gdb: a lazy module would be loaded by whoever looks through sys.modules
 
         if args.on is None:

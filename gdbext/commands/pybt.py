@@ -57,6 +57,7 @@ class PyBt(Command):
         green = [greenlet_data(g, private) for g in switched if args.all or g.tid in tids or g.error]
         here = None if args.all else session.level(args.on)
         collecting = is_collecting(rt)
+        others = 0 if args.all or session.in_gdb else len(rt.threads()) - 1
 
         def text(style: Style) -> str:
             lines = []
@@ -70,6 +71,7 @@ class PyBt(Command):
                     lines.append(style.dim("(no Python frame: it is between two calls, or in native code only)"))
             if collecting and not any(thread["collects"] for thread in found):
                 lines.append(style.bad(UNTOLD if args.all else "a garbage collection is under way"))
-            return "\n".join(lines + greenlet_lines(green, style, args.locals))
+            more = [style.dim(f"{others} more thread{'s' * (others > 1)}: -all shows them")] if others > 0 else []
+            return "\n".join(lines + greenlet_lines(green, style, args.locals) + more)
 
         return Answer(ANSWER.of(threads=found, collecting=collecting, greenlets=green), text, partial)

@@ -35,6 +35,7 @@ class PyTasks(Command):
     options = (
         Option("all", help="finished tasks too, and no folding of equal ones"),
         Option("locals", help="with the variables of each frame"),
+        Option("v", help="where each was made, too: asyncio knows it in its debug mode"),
         CONTENT,
     )
 
@@ -59,12 +60,15 @@ class PyTasks(Command):
                     task["loop"],
                     (task["waits"] or {}).get("kind"),
                     tuple((f["function"], f["file"], f["line"]) for f in task["frames"]),
+                    tuple((at["file"], at["line"]) for at in task.get("created", ())) if args.v else (),
                 )
                 folded.setdefault(i if args.all or args.locals or not task["frames"] else same, []).append(task)
             for alike in folded.values():
-                lines += task_lines(alike, style, args.locals, names)
+                lines += task_lines(alike, style, args.locals, names, args.v)
             for ring in rings:
                 lines.append(style.bad("These wait for each other and never end: " + " -> ".join(ring + ring[:1])))
+            if args.v and data and not any("created" in task for task in data):
+                lines.append(style.dim("where they were made is not known: asyncio's debug mode is off (PYTHONASYNCIODEBUG=1)"))
             return "\n".join(lines) or "No asyncio task is pending."
 
         return Answer(self.fields.of(tasks=data, cycles=rings), text, session.partial(rt.target) + reasons)

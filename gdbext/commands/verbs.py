@@ -21,7 +21,7 @@ VERBS = {
 NATIVE = ("-n", "--native", "-native", "--native-all")  # with which stacks of Python are of both kinds
 CHILDREN = ("-s", "--subprocesses", "-subprocesses")
 HINTS = {  # what other tools have and there is no one command for
-    "attach": "in gdb, after `source gdbext/init.py`: llm-attach WHAT",
+    "attach": "in gdb: llm-attach WHAT",
     "flamegraph": "record -o flame.html PID",
     "live": "llm-memory PID, pyheap PID",
     "run": "record -o flame.html -- COMMAND",

@@ -54,7 +54,13 @@ class Futures:
 
     def field(self, obj: Object, name: str) -> Object | None:
         """A field of a task or future, C or Python: an `Object`, or None where it is empty or None."""
-        keys = {"name": "task_name", "coro": "task_coro", "fut_waiter": "task_fut_waiter", "loop": "task_loop"}
+        keys = {
+            "name": "task_name",
+            "coro": "task_coro",
+            "fut_waiter": "task_fut_waiter",
+            "loop": "task_loop",
+            "source_traceback": "task_source_tb",
+        }
         if obj.isa("_asyncio.Task", "_asyncio.Future"):
             pointer = self.target.u64(obj.address + self.rt.layout["task." + keys.get(name, "task_callback0")])
             found = self.rt.object(pointer) if pointer else None

@@ -23,6 +23,7 @@ from .task_waits import CANCELLED, FINISHED, PENDING, Futures, Waiting, is_task
 MAX_TASKS = 1_000_000
 MAX_CHAIN = 20_000
 SHOWN = 4  # names
+MAX_TRACE, LONGEST = 60, 1000  # frames of where a task was made; characters of a name
 YIELD_FROM = 72  # the opcode of 3.9 and 3.10 (Include/opcode.h)
 _GENERATORS = ("coroutine", "generator", "async_generator")
 _WRAPPERS = {  # awaitable -> the field with its target; the first word after the header where a table has no name for it
@@ -48,6 +49,7 @@ class Task:
       "cancelled".
     - `frames`: `[PyFrame]`, innermost first.
     - `waits`: `Waiting` or None; `awaited_by`: addresses of the tasks that wait for it.
+    - `created`: [(function, file, line)], innermost first, where it was made; asyncio keeps that in its debug mode.
     - `loop`: address; `tid` of the thread that runs its loop now, None where none does.
     - `error`: why it is incomplete.
     """
@@ -57,6 +59,7 @@ class Task:
         self.frames: list[PyFrame] = []
         self.waits: Waiting | None = None
         self.awaited_by: list[int] = []
+        self.created: list[tuple[str, str, int]] = []
         self.loop = 0
         self.tid: int | None = None
         self.error: str | None = None
@@ -343,6 +346,8 @@ class _Reader(Futures):
         task.state = {PENDING: "ready", CANCELLED: "cancelled", FINISHED: "done"}[state]
         loop = self.field(obj, "loop")
         task.loop = loop.address if loop is not None else 0
+        with log.passing_over(GdbextError):
+            task.created = self.created(obj)
         task.tid = loops.get(task.loop)
         coro = self.field(obj, "coro")
         if coro is None or state != PENDING:
@@ -375,6 +380,16 @@ class _Reader(Futures):
         task.frames = frames[::-1]
         for level, frame in enumerate(task.frames):
             frame.level, frame.stack = level, task.frames
+
+    def created(self, obj: Object) -> list[tuple[str, str, int]]:
+        """Where a task was made; [] where asyncio was not in its debug mode."""
+        trace = self.field(obj, "source_traceback")
+        found = []
+        for one in trace.elements(MAX_TRACE) if trace is not None else ():
+            function, file, line = (_optional(one, name) for name in ("name", "filename", "lineno"))
+            if function is not None and file is not None and line is not None:
+                found.append((function.string(LONGEST), file.string(LONGEST), line.integer()))
+        return found[::-1]
 
     def _on_stack(self, frames: list[PyFrame], tid: int | None) -> tuple[list[PyFrame], int | None]:
         """The whole stack of a running task, outermost first: its thread's, down to where its coroutine begins."""

@@ -6,11 +6,12 @@ and the shown path names the type of that object.
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Iterator, Sequence
 
 from .. import log
 from ..cpython import referrers
 from ..cpython.frames import PyFrame
+from ..cpython.libraries import numpy_objects
 from ..cpython.objects import Object
 from ..cpython.runtime import Runtime
 from ..cpython.types import DICT, LIST, MEMBER_OBJECT, TUPLE, TYPE
@@ -126,10 +127,9 @@ def _step(rt: Runtime, obj: Object, child: int) -> str | None:
         key = next((k for k, v in obj.dict_entries() if v == child), 0)
         text = referrers.key_text(rt, key) if key else None
         return None if text is None else f"[{text}]"
-    if info.flags & (LIST | TUPLE) or "collections.deque" in info.builtin_bases():
-        for i, value in enumerate(obj.element_addresses()):
-            if value == child:
-                return f"[{i}]"
+    at = next((i for i, value in _elements(obj) if value == child), None)
+    if at is not None:
+        return f"[{at}]"
     if info.builtin_name == "module":
         return NAMESPACE if rt.target.u64(obj.address + rt.layout["module.md_dict"]) == child else None
     if info.flags & TYPE:
@@ -140,6 +140,15 @@ def _step(rt: Runtime, obj: Object, child: int) -> str | None:
         if rt.target.u64(obj.address + rt.layout[f"func.{field}"]) == child:
             return step
     return _attribute(rt, obj, child)
+
+
+def _elements(obj: Object) -> Iterator[tuple[object, int]]:
+    """(place, address) of each element of a sequence and of an array of objects."""
+    info = obj.type
+    if info.flags & (LIST | TUPLE) or "collections.deque" in info.builtin_bases():
+        yield from enumerate(obj.element_addresses())
+    if "numpy.ndarray" in info.builtin_bases():
+        yield from ((", ".join(map(str, index)), value) for index, value in numpy_objects.objects(obj))
 
 
 def _attribute(rt: Runtime, obj: Object, child: int) -> str | None:

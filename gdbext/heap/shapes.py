@@ -348,19 +348,24 @@ def _type_size(s: Shape, c: Columns) -> Any:
 
 
 _ND_DATA, _ND_NDIM, _ND_DIMENSIONS, _ND_FLAGS, _ND_DESCR = 0, 8, 16, 48, 40  # PyArrayObject_fields behind the header
-ND_OWNDATA = 4
+_ND_NUMBER = 12  # type_num of a PyArray_Descr
+ND_OWNDATA, OBJECTS = 4, 17
 
 
 def _ndarray_size(s: Shape, c: Columns) -> Any:
     """array_sizeof: the fields, the data where the array owns them, and two words for each dimension."""
-    base, fields = s.layout["object.__size"], s.info
+    base = s.layout["object.__size"]
+    return s.info.basicsize + 16 * c.u32(base + _ND_NDIM) + _own_elements(c, base) * _element_size(s, c, base)
+
+
+def _own_elements(c: Columns, base: int) -> Any:
+    """How many elements an array has, 0 where another object has its data."""
     ndim = c.u32(base + _ND_NDIM)
-    owned = c.u32(base + _ND_FLAGS) & ND_OWNDATA != 0
     extents = c.follow(c.word(base + _ND_DIMENSIONS), 256)
     count = 1 + 0 * c.at
     for i in range(32):
         count = count * (1 + (i < ndim) * (extents.word(8 * i) - 1))
-    return fields.basicsize + 16 * ndim + owned * count * _element_size(s, c, base)
+    return count * (c.u32(base + _ND_FLAGS) & ND_OWNDATA != 0)
 
 
 def _element_size(s: Shape, c: Columns, base: int) -> Any:
@@ -453,6 +458,14 @@ def _set_tables(s: Shape, c: Columns) -> list[Table]:
     return [Table(c.word(s.layout["set.table"]), c.word(s.layout["set.mask"]) + 1, 2, (0,))]
 
 
+def _ndarray_tables(s: Shape, c: Columns) -> list[Table]:
+    """The elements of an array of objects."""
+    base = s.layout["object.__size"]
+    descr = c.follow(c.word(base + _ND_DESCR), 64)
+    objects = descr.u32(base + _ND_NUMBER) == OBJECTS
+    return [Table(c.word(base + _ND_DATA), objects * _own_elements(c, base))]
+
+
 def _generator_tables(s: Shape, c: Columns) -> list[Table]:
     if "gen.gi_iframe" not in s.layout:
         return []
@@ -476,5 +489,6 @@ _TABLES: dict[str, Callable[[Shape, Columns], list[Table]]] = {
     "list": _list_tables,
     "tuple": _tuple_tables,
     "set": _set_tables,
+    "ndarray": _ndarray_tables,
     "deque": lambda s, c: [],  # its blocks are a chain: walk.py follows it
 }

@@ -59,9 +59,11 @@ def beneath(text: str, indent: str = "  ") -> str:
     return "\n".join(indent + escape(line, keep="\t") for line in text.split("\n"))
 
 
-def thread_text(tid: object, name: str = "") -> str:
-    """`thread 4242 (MainThread)`: as every sentence names a thread. `name`: escaped."""
-    return f"thread {tid} ({name})" if name else f"thread {tid}"
+def thread_text(tid: object, name: str = "", label: str = "") -> str:
+    """`TP0 thread 4242 (MainThread)`: as every sentence names a thread. `name`: escaped. `label`: of its process; it is left out
+    where it is the thread's own number."""
+    text = f"thread {tid} ({name})" if name else f"thread {tid}"
+    return text if label in ("", str(tid)) else f"{label} {text}"
 
 
 def shorten(text: str, limit: int) -> str:
@@ -113,13 +115,18 @@ class Style:
 
     `width`: the terminal's columns, 0 for no limit. `full_paths`: source files with all of their path. `links`: they are links,
     as the terminal supports them. `wraps`: the columns at which lines that are too long for the terminal are broken, 0 where none
-    is broken: in a pipe, and where a command sets it so."""
+    is broken: in a pipe, and where a command sets it so. `how`: what stands before a command where it is typed: in a shell
+    "gdbext ", in gdb nothing."""
 
     _CODES = {"title": "1", "name": "33", "file": "32", "address": "34", "dim": "2", "bad": "31", "good": "32", "value": "36"}
 
     def __init__(self, enabled: bool = False, width: int = 0, full_paths: bool = False) -> None:
         self.enabled, self.width, self.full_paths = enabled, width, full_paths
-        self.links, self.wraps = False, 0
+        self.links, self.wraps, self.how = False, 0, ""
+
+    def typed(self, step: str) -> str:
+        """A line to type next, as it is typed here: one of the pack's commands with what starts it, a shell's own as it is."""
+        return self.how + step if re.match(r"(llm\b|py[a-z]|help )", step) else step
 
     def paint(self, what: str, text: str) -> str:
         """`text` in the colour of `what`, one of `_CODES`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import AbstractSet, Any, Callable, Sequence
 
-from .. import log
+from .. import log, package
 from ..access.base import Target
 from ..access.proctable import ProcTable
 from ..cpython import adapters
@@ -48,7 +48,7 @@ def register_adapters() -> None:
     adapters.register(containers, lambda obj: _torch().ContainerAdapter(obj))
 
 
-NEEDS_GDB = "this command works inside gdb: source gdbext/init.py there"
+NEEDS_GDB = f"this command works inside gdb; `{package.how()} gdb` prints the line that loads it there"
 
 
 def _chosen(one: ProcessRef) -> str:
@@ -58,7 +58,8 @@ def _chosen(one: ProcessRef) -> str:
 class Session:
     in_gdb = False
 
-    def __init__(self) -> None:
+    def __init__(self, how: str = "") -> None:
+        self.how = how  # what a person types before a command here, for lines that say what to type next
         self.ranks: list[Rank] = []  # the last llm-ranks
         self.last = None  # $py
         self.moving = False  # the command at work reads a process that runs
@@ -304,7 +305,7 @@ class Session:
     def style(self) -> Style:
         terminal = sys.stdout.isatty()
         style = Style(coloured(terminal), streams.columns(sys.stdout))
-        style.links, style.wraps = knows_links(terminal), style.width
+        style.links, style.wraps, style.how = knows_links(terminal), style.width, self.how
         return style
 
     def style_for(self, args: Args) -> Style:

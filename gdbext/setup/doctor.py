@@ -29,6 +29,7 @@ PACKAGES = {
     "clustershell": "sets of nodes",
 }
 LOADS = " loads gdbext"  # ends the name of the check that a gdb does
+NO_GDB = "no gdb on the PATH; commands that read need none, breakpoints and steps do"
 
 
 class Check:
@@ -118,7 +119,7 @@ def check_trace(facts: dict[str, Any], error: int) -> Check:
         "attach",
         "failed",
         f"may not attach: {os.strerror(error)} ({where})",
-        ADD_CAPABILITY if facts["container"] or facts["uid"] == 0 else "run gdb with sudo",
+        ADD_CAPABILITY if facts["container"] or facts["uid"] == 0 else "run this with sudo",
     )
 
 
@@ -175,7 +176,10 @@ def check_gdb(path: str) -> tuple[gdbs.Gdb | None, list[Check]]:
 
 def check_init_files() -> Check:
     """Whether an init file of gdb's loads the pack."""
-    loading = [p for p in initfile.init_files()[1] if initfile.BEGIN.rstrip(b" >") in (initfile.read(p) or b"")]
+    try:
+        loading = [p for p in initfile.init_files()[1] if initfile.BEGIN.rstrip(b" >") in (initfile.read(p) or b"")]
+    except GdbextError as e:
+        return Check("init file", "warning", f"not checked: {e}", f"HOME=/a/folder/of/yours {package.how()} doctor")
     if loading:
         return Check("init file", "ok", "gdbext is loaded by " + ", ".join(loading))
     said = f"no init file loads gdbext; in gdb type: source {init_script()}"
@@ -267,7 +271,7 @@ def run(gdb: str | None = None) -> list[Check]:
     paths = gdbs.find(gdb)
     found = None
     if not any("cuda" not in os.path.basename(p) for p in paths):
-        checks.append(Check("gdb", "failed" if not paths else "warning", "no gdb on the PATH", gdbs.GET_GDB))
+        checks.append(Check("gdb", "warning", NO_GDB, gdbs.GET_GDB))
     for path in paths:
         this, more = check_gdb(path)
         checks += more
@@ -291,8 +295,8 @@ def data(checks: list[Check]) -> dict[str, Any]:
 
 
 def _loads(checks: list[Check]) -> bool:
-    """Whether a gdb was found that loads the pack: without one all other checks are of nothing."""
-    return any(c.name.endswith(LOADS) and c.status == "ok" for c in checks)
+    """Whether a gdb loads the pack, or there is none here."""
+    return any(c.name.endswith(LOADS) and c.status == "ok" or c.detail == NO_GDB for c in checks)
 
 
 def text(checks: list[Check], style: Style) -> str:

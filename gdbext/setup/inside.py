@@ -18,7 +18,7 @@ def main() -> None:
     asked = json.loads(os.environ.pop("GDBEXT_RUN"))
     session = gdb_session.session
     session.own_style = Style(asked["colour"], asked["width"])
-    session.own_style.wraps = asked["width"]
+    session.own_style.wraps, session.own_style.how = asked["width"], asked["how"]
     command = table.load(asked["name"])
     try:
         result = outside.perform(command, asked["line"], session)

@@ -6,6 +6,7 @@ the last command only, and its output may carry warnings."""
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -118,17 +119,17 @@ def needs_gdb(command: type[Command], line: str) -> bool:
         return False  # a wrong line needs no gdb to say so
 
 
-def in_gdb(name: str, line: str, gdb: str | None = None) -> tuple[int, str, str]:
+def in_gdb(name: str, line: str, gdb: str | None = None, how: str = "") -> tuple[int, str, str]:
     """Runs the command in a gdb of its own. -> as `perform`."""
     import json
     import subprocess
 
     from . import gdbs, unpack
 
-    program, style = gdbs.need(gdb), Session().style()
+    program, style = gdbs.need(gdb), Session(how).style()
     with room.nameless_file() as file:
         result = f"/proc/self/fd/{file.fileno()}"
-        asked = {"name": name, "line": line, "result": result, "colour": style.enabled, "width": style.width}
+        asked = {"name": name, "line": line, "result": result, "colour": style.enabled, "width": style.width, "how": how}
         done = subprocess.run(
             [
                 program.path,
@@ -159,8 +160,8 @@ def in_gdb(name: str, line: str, gdb: str | None = None) -> tuple[int, str, str]
             raise GdbextError(f"{program.path} did not run the command: {words[-1]}") from None
 
 
-def run(name: str, words: Sequence[str]) -> int:
-    """One command of the table, printed. -> exit status."""
+def run(name: str, words: Sequence[str], how: str = "") -> int:
+    """One command of the table, printed, where people type `how` before it. -> exit status."""
     command = table.load(name)
     words = list(words)
     own = words[: words.index("--")] if command.starts and "--" in words else words  # without a program's that it starts
@@ -174,23 +175,25 @@ def run(name: str, words: Sequence[str]) -> int:
             if planned and own != words:
                 raise UsageError(f"{name}: a COMMAND is started on this machine alone")
             if planned:
-                return shown(*on_nodes(command, words, planned))
+                return shown(*on_nodes(command, words, planned, how))
         line = line_of(command, with_process(command, words))
-        status, out, err = in_gdb(name, line) if needs_gdb(command, line) else perform(command, line, Session())
+        status, out, err = in_gdb(name, line, how=how) if needs_gdb(command, line) else perform(command, line, Session(how))
     except GdbextError as e:
         status, out, err = failure(name, e, any(w in ("-json", "--json") for w in own))
-    shown(status, out, err)
+    shown(status, out, re.sub(r"(?<=see: )(?=help )|(?<=see )(?=llm-)|(?<=(?:see|ith): )(?=llm-|py[a-z])", how, err))
     kept_symbols.keep(elf.opened())
     return status
 
 
-def on_nodes(command: type[Command], words: Sequence[str], planned: Sequence[tuple[str, list[str]]]) -> tuple[int, str, str]:
+def on_nodes(
+    command: type[Command], words: Sequence[str], planned: Sequence[tuple[str, list[str]]], how: str
+) -> tuple[int, str, str]:
     """Runs the command on other machines. -> as `perform`."""
     from ..session import nodes
 
     args = command.parse(line_of(command, nodes.without_nodes(words)))
     answer = nodes.run(command, args, planned)
-    return _status(answer), Session().written(command.name, args, answer), ""
+    return _status(answer), Session(how).written(command.name, args, answer), ""
 
 
 def shown(status: int, out: str, err: str) -> int:

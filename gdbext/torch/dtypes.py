@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Sequence
 
+from ..cpython.libraries import ml_dtypes
 from ..errors import LayoutError
 
 _LEGACY = {
@@ -50,34 +51,7 @@ _RAW = {"quint4x2": 1, "quint2x4": 1, "bits1x8": 1, "bits2x4": 1, "bits4x2": 1, 
 _RAW.update({f"{u}int{n}": 1 for u in ("u", "") for n in range(1, 8)})
 
 
-def _bfloat16(blob: bytes) -> list[float]:
-    halves = struct.unpack(f"<{len(blob) // 2}H", blob)
-    return list(struct.unpack(f"<{len(halves)}f", struct.pack(f"<{len(halves)}I", *[h << 16 for h in halves])))
-
-
-def _minifloat(exponent: int, mantissa: int, bias: int, kind: str) -> list[float]:
-    """The 256 values of an 8-bit float; `kind`: "ieee" (infinities), "fn" (all ones = NaN), "fnuz" (0x80 = NaN)."""
-    values = []
-    for byte in range(256):
-        e, m = byte >> mantissa & (1 << exponent) - 1, byte & (1 << mantissa) - 1
-        top = e == (1 << exponent) - 1
-        if kind == "ieee" and top:
-            value = float("nan") if m else float("inf")
-        elif (kind == "fn" and byte & 127 == 127) or (kind == "fnuz" and byte == 128):
-            value = float("nan")
-        else:
-            value = (m if e == 0 else m + (1 << mantissa)) * 2.0 ** (max(e, 1) - bias - mantissa)
-        values.append(-value if byte & 128 else value)
-    return values
-
-
-TABLES = {
-    "float8_e5m2": _minifloat(5, 2, 15, "ieee"),
-    "float8_e4m3fn": _minifloat(4, 3, 7, "fn"),
-    "float8_e5m2fnuz": _minifloat(5, 2, 16, "fnuz"),
-    "float8_e4m3fnuz": _minifloat(4, 3, 8, "fnuz"),
-    "float8_e8m0fnu": [2.0 ** (b - 127) for b in range(255)] + [float("nan")],
-}
+TABLES = {f"float8_{kind}": ml_dtypes.table(f"float8_{kind}") for kind in ("e5m2", "e4m3fn", "e5m2fnuz", "e4m3fnuz", "e8m0fnu")}
 
 
 class DType:
@@ -100,9 +74,9 @@ class DType:
                 return [b != 0 for b in blob]
             return list(struct.unpack(f"<{count}{_CODES[name]}", blob))
         if name == "bfloat16":
-            return _bfloat16(blob)
+            return ml_dtypes.bfloat16(blob)
         if name in _COMPLEX:
-            flat = _bfloat16(blob) if name == "bcomplex32" else struct.unpack(f"<{2 * count}{_COMPLEX[name]}", blob)
+            flat = ml_dtypes.bfloat16(blob) if name == "bcomplex32" else struct.unpack(f"<{2 * count}{_COMPLEX[name]}", blob)
             return [complex(flat[i], flat[i + 1]) for i in range(0, 2 * count, 2)]
         if name in TABLES:
             return [TABLES[name][b] for b in blob]

@@ -77,8 +77,9 @@ def _read(rt: Runtime, array: numpy_objects.Array) -> Any:
     import numpy
 
     reach = [(n - 1) * step for n, step in zip(array.shape, array.strides)]
+    spec = array.kind.spec or f"<u{array.kind.size}"  # of a type that numpy lacks its bits
     if not array.size:
-        return numpy.empty(array.shape, array.kind.spec)
+        return numpy.empty(array.shape, spec)
     low, high = sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + array.kind.size
     if high - low > SPAN and array.size > 1:
         d = max(range(len(reach)), key=lambda d: abs(reach[d]))
@@ -86,7 +87,7 @@ def _read(rt: Runtime, array: numpy_objects.Array) -> Any:
         halves = [array.part((*before, part)) for part in (slice(0, middle), slice(middle, None))]
         return numpy.concatenate([_read(rt, half) for half in halves], d)
     blob = rt.target.read(array.data + low, high - low)
-    return numpy.ndarray(array.shape, array.kind.spec, blob, -low, array.strides)
+    return numpy.ndarray(array.shape, spec, blob, -low, array.strides)
 
 
 def of_object(obj: Object) -> ArrayTensor:
@@ -99,6 +100,7 @@ def of_adapter(held: numpy_objects.ArrayAdapter) -> ArrayTensor:
     array, owner = held.array, held.held
     kind, size = array.kind, array.kind.size
     name = numpy_objects.DTYPES[kind.number][0] if array.code is not None else ""
+    name = array.dtype if kind.decode is not None and array.dtype in (*dtypes.TABLES, "bfloat16") else name
     dtype = dtypes.DTYPES[_NAMES.get(name, name)] if name else dtypes.DType(array.dtype, size, "raw")
     whole = size and all(step % size == 0 for step in array.strides)
     found = ArrayTensor(

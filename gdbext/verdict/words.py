@@ -30,7 +30,7 @@ def name_of(facts: Facts, node: Node) -> str:
     t = facts.thread(node)
     if t is None and isinstance(node[1], str):
         return f"{node[0]} {node[1]}"
-    return f"{node[0]} {thread_text(node[1], t.name if t is not None else '')}"
+    return thread_text(node[1], t.name if t is not None else "", node[0])
 
 
 def called(f: ProcessState, pid: int) -> str:
@@ -44,13 +44,13 @@ def describe(t: ThreadState | None) -> str:
     if t is None:
         return ""
     if t.state in ("Z", "X"):
-        return f"{t.node[0]} {thread_text(t.node[1], t.name)} has ended, others of its process go on"
+        return f"{thread_text(t.node[1], t.name, t.node[0])} has ended, others of its process go on"
     load = "" if t.load is None else f", {100 * t.load:.0f} % CPU"
     how = "asks over and over, last" if t.moved and (t.asks_anew or t.tries) else "moves, last" if t.moved else "is"
     wait = f", waits for {t.edge.lock}" if t.edge is not None else ""
     called = f", inside {t.inside}" if t.inside else ""
     called += f", in the handler of {t.handles}" if t.handles else ""
-    return f"{t.node[0]} {thread_text(t.node[1], t.name)} {how} in {t.top}{called}{wait}{load}"
+    return f"{thread_text(t.node[1], t.name, t.node[0])} {how} in {t.top}{called}{wait}{load}"
 
 
 def own_place(t: ThreadState) -> str:

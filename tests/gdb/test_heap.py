@@ -1,5 +1,6 @@
 """The Python heap from outside against what the process says of itself: counts, bytes, containers, leaks, resident memory."""
 
+import ast
 import json
 import os
 import subprocess
@@ -108,6 +109,41 @@ def test_arrays_and_tensors_are_counted_and_measured(torch_python):
         assert sums["numpy.ndarray"].exact and len(truth["arrays"]) >= 10
         measured = [(int(census.heap.sizes[census.names.node(at)]), size) for at, size in truth["arrays"]]
         assert all(own == said for own, said in measured), measured
+
+
+OF_OBJECTS = """
+import os, time
+import numpy
+class Marked:
+    pass
+class Holder:
+    pass
+grid = numpy.empty((3, 2), dtype=object)
+grid[2, 1] = Marked()
+flat = numpy.array([None, Marked(), 5], dtype=object)
+held = Holder()
+held.array = numpy.array([[Marked()]], dtype=object)
+turned = numpy.empty((2, 2), dtype=object, order="F")
+turned[0, 1] = Marked()
+numbers = numpy.array([id(turned[0, 1])] * 9)
+names = {"grid[2, 1]": grid[2, 1], "flat[1]": flat[1], "held.array[0, 0]": held.array[0, 0], "turned": turned[0, 1]}
+print("READY " + repr({name: id(one) for name, one in names.items()}), flush=True)
+del names
+time.sleep(3600)
+"""
+
+
+def test_arrays_of_objects_hold_what_they_hold(torch_python):
+    with spawned([torch_python, "-c", OF_OBJECTS], "READY") as process:
+        truth = ast.literal_eval(process.said[6:])
+        rt = open_runtime(ProcTarget(process.pid))
+        census = Census(rt, frames_of(rt))
+        owners = {name: census.owner(census.names.node(at)).text for name, at in truth.items()}
+        assert owners == {**{name: f"__main__:{name}" for name in truth}, "turned": f"({truth['turned']:#x})"}
+        frame = rt.frames(rt.threads()[0])[-1]
+        assert evaluate(rt, "grid[2, 1]", frame).address == truth["grid[2, 1]"] and evaluate(rt, "flat[0]", frame).is_none()
+        numbers = evaluate(rt, "numbers", frame).address
+        assert truth["turned"] not in edges(census.heap).get(numbers, ())
 
 
 def edges(heap):

@@ -12,6 +12,7 @@ from harness.subjects import running, spawned
 
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.expressions import evaluate
+from gdbext.cpython.libraries import numpy_objects
 from gdbext.cpython.reprs import FULL, Repr
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError
@@ -89,3 +90,47 @@ def test_arrays_of_other_elements_are_shown_and_say_why_no_more(kinds):
     assert answer(f"pytensor {at} -repr -on {pid}")["repr"] == truth["reprs"][at]
     with pytest.raises(GdbextError, match="no numbers"):
         answer(f"pytensor {at} -stats -on {pid}")
+
+
+ML_TYPES = """
+import json, os, sys, time
+import ml_dtypes, numpy
+names = [n for n, t in vars(ml_dtypes).items() if n.startswith(("bfloat", "float", "int", "uint")) and isinstance(t, type)]
+made = {}
+for name in names:
+    dtype = numpy.dtype(getattr(ml_dtypes, name))
+    bits = getattr(ml_dtypes, "finfo" if "float" in name else "iinfo")(dtype).bits
+    stored = numpy.arange(1 << bits, dtype=f"u{dtype.itemsize}") if bits < 16 else numpy.arange(0, 1 << 16, 7, dtype="u2")
+    made[name] = stored.view(dtype)
+expressions = {f"made['{name}']{part}": f"made['{name}']{part}" for name in names for part in ("", "[1]", "[::-1]", "[:0]")}
+truth = {}
+for text in expressions:
+    value = eval(text)
+    truth[text] = repr(value) if value.shape else float(value)
+with numpy.printoptions(threshold=1 << 20):
+    whole = {name: [float(v) for v in made[name]] for name in names}
+truth = {"pid": os.getpid(), "reprs": truth, "whole": whole}
+print(json.dumps(truth).replace("Infinity", "1e999").replace("NaN", '"nan"'), flush=True)
+time.sleep(3600)
+"""
+
+
+def test_numbers_of_ml_dtypes_are_as_it_has_them():
+    pytest.importorskip("ml_dtypes")
+    with spawned([sys.executable, "-c", ML_TYPES], "{") as process:
+        truth = json.loads(process.said)
+        rt = open_runtime(ProcTarget(process.pid))
+        frame = rt.frames(rt.threads()[0])[-1]
+        wrong = {}
+        for expression, expected in truth["reprs"].items():
+            found = evaluate(rt, expression, frame)
+            shown = Repr(FULL)(found) if not isinstance(found, (int, float)) else "nan" if found != found else found
+            if shown != expected:
+                wrong[expression] = (shown, expected)
+        assert not wrong and len(truth["reprs"]) > 60, (len(wrong), dict(list(wrong.items())[:3]))
+        for name, expected in truth["whole"].items():
+            values = numpy_objects.values(evaluate(rt, f"made['{name}']", frame))
+            found = ["nan" if v != v else v for v in values]
+            assert found == expected, name
+        said = answer(f"pytensor -on {process.pid} made['bfloat16'] -slice 2000:2004 -stats")
+        assert said["stats"]["max"] == truth["whole"]["bfloat16"][2003]

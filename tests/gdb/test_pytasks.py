@@ -4,6 +4,7 @@ uvloop's; live and core."""
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 
@@ -149,6 +150,17 @@ def test_a_task_deep_in_calls_shows_its_whole_stack_and_a_ring_is_named(python):
     assert [f["function"].rpartition(".")[2] for f in task["frames"]] == ["stuck"] + ["layered"] * 4 and task["tid"] == target.pid
     assert sorted(data["cycles"][0]) == ["ring a", "ring b", "ring c"] and len(data["cycles"]) == 1
     assert "wait for each other" in text
+
+
+@pytest.mark.parametrize("kind", ["", "python"])
+@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+def test_where_tasks_were_made_is_as_asyncio_keeps_it(python, kind):
+    with running(python, "made_tasks.py", *filter(None, [kind])) as (target, truth):
+        data = json.loads(answer(target.pid).json("pytasks"))
+        text = answer(target.pid, "-v").to_text()
+    found = {int(t["address"], 16): [[at["function"], at["file"], at["line"]] for at in t["created"]] for t in data["tasks"]}
+    assert {name: found[address] for name, address in truth["at"].items()} == truth["made"]
+    assert re.search(r"by by_a_helper \(.*made_tasks.py:\d+\)", text)
 
 
 def test_live_and_core_say_the_same(gdb, tmp_path):

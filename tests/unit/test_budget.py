@@ -46,6 +46,8 @@ BUDGET = {
 }
 # What rooms have grown by since: (room, lines, why these lines are worth it). A room that shrinks takes its lines out first.
 GROWN = [
+    ("cpython", 148, "numbers of ml_dtypes in arrays, of which torch has some (25 lines left it); where tasks were made"),
+    ("heap", 20, "arrays of objects as owners"),
     ("render", 416, "names of Rust's compiler: the grammar of its version 0, which no library of C++ reads"),
     ("cpython", 85, "tasks of Twisted, which was idle while its coroutines held one another up"),
     ("watch", 80, "each engine's own verdict under one watch; which of several deaths was first; crash loops are told"),

@@ -24,7 +24,7 @@ def test_help_lists_every_command_that_works_outside_gdb_and_no_other(capsys):
 def test_commands_on_gdbs_own_inferiors_are_refused_by_name(capsys, name):
     assert main([name, "all"]) == 1
     said = capsys.readouterr()
-    assert said.out == "" and said.err.startswith(f"gdbext: {name} acts on gdb's own inferiors")
+    assert said.out == "" and said.err.startswith(f"gdbext: {name} is typed in gdb; `python3 -m gdbext gdb` prints")
     assert main([name, "all", "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)
     assert answer["schema"] == f"{name}/1" and "in gdb" in answer["error"]

@@ -15,7 +15,7 @@ class Rights(permission.Rights):
 @pytest.mark.parametrize(
     "changed, said",
     [
-        ({}, "run gdb with sudo"),
+        ({}, "run this with sudo"),
         ({"scope": "1"}, "sudo sysctl kernel.yama.ptrace_scope=0"),
         ({"scope": "1", "euid": 0}, "--cap-add=SYS_PTRACE"),
         ({"scope": "2", "euid": 0}, "sudo sysctl kernel.yama.ptrace_scope=0"),
@@ -27,7 +27,7 @@ class Rights(permission.Rights):
         ({"hidden": True}, "hides its memory"),
         ({"nested": True, "user": 65534}, "user namespace of its own"),
         ({"nested": True, "may": True, "filtered": True}, "user namespace of its own"),
-        ({"user": None}, "run gdb with sudo"),
+        ({"user": None}, "run this with sudo"),
         ({"euid": 0, "may": True, "reads": False, "user": 5}, "DAC_READ_SEARCH"),
         ({"euid": 0, "may": False, "reads": False, "user": 5}, "--cap-add=SYS_PTRACE"),
     ],
@@ -54,7 +54,7 @@ LOWER = "run: sudo sysctl kernel.yama.ptrace_scope=0"
 @pytest.mark.parametrize(
     "euid, asked",
     [
-        (1000, {"0": "run gdb with sudo, or in a container", "1": LOWER, "2": LOWER, "3": "until a reboot"}),
+        (1000, {"0": "run this with sudo, or in a container", "1": LOWER, "2": LOWER, "3": "until a reboot"}),
         (0, {"0": permission.ADD, "1": permission.ADD, "2": LOWER, "3": "until a reboot"}),
     ],
 )

@@ -91,4 +91,4 @@ def test_what_sets_breakpoints_refuses_outside_gdb_and_says_how(name, capsys):
     from gdbext.__main__ import main
 
     assert main([name, "f"]) == 1
-    assert "type it in gdb, after `source gdbext/init.py`" in capsys.readouterr().err
+    assert "is typed in gdb; `" in capsys.readouterr().err

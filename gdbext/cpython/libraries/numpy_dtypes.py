@@ -8,10 +8,11 @@ an argument for `numpy.dtype()`, so that numpy itself gives the elements and the
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from ...errors import GdbextError
 from ...render.text import escape
+from . import ml_dtypes
 
 if TYPE_CHECKING:
     from ..runtime import Runtime
@@ -50,6 +51,7 @@ _FIELDS = {  # behind the object's head: (elsize, its bytes, subarray, fields, n
     True: (24, 8, 72, 80, 88, 96),
 }
 _ALIGNED = 0x80  # NPY_ALIGNED_STRUCT
+STRINGS = 2056  # NPY_VSTRING: text of any length
 MAX_FIELDS, MAX_DEPTH, MAX_SIZE = 4096, 32, 1 << 31
 
 
@@ -58,7 +60,7 @@ class Kind:
 
     `number`: numpy's type number; `name`; `order`: "<" or ">"; `size` in bytes. `fields`: `[(name, Kind, offset)]` of a
     structured one. `shape` and `element`: of an element that is itself an array. `spec`: for `numpy.dtype()`, None for types that
-    numpy does not define.
+    numpy does not define. `decode`: of such a type that is known here, makes numbers of bytes.
     """
 
     def __init__(self, number: int, name: str, order: str, size: int, spec: Any) -> None:
@@ -66,6 +68,7 @@ class Kind:
         self.fields: list[tuple[str, Kind, int]] = []
         self.shape: tuple[int, ...] = ()
         self.element = self
+        self.decode: Callable[[bytes], list[Any]] | None = None
 
 
 def kind_at(rt: Runtime, descr: int, second: bool, depth: int = 0) -> Kind:
@@ -73,12 +76,15 @@ def kind_at(rt: Runtime, descr: int, second: bool, depth: int = 0) -> Kind:
     t, head = rt.target, descr + rt.layout["object.__size"]
     number = t.i32(head + 12)
     order = ">" if t.u8(head + 10) == ord(">") else "<"
-    if number not in NAMES:
-        return Kind(number, escape(rt.type(t.u64(head)).name), order, 0, None)  # of another library: ml_dtypes' bfloat16
     at, width, subarray, fields, names, metadata = _FIELDS[second]
     size = t.u64(head + at) if width == 8 else t.i32(head + at)
     if not 0 <= size < MAX_SIZE or depth > MAX_DEPTH:
         raise GdbextError(f"the numpy dtype at {descr:#x} claims elements of {size} bytes")
+    if number not in NAMES:
+        scalar = rt.type(t.u64(head))
+        found = Kind(number, "StringDType" if number == STRINGS else escape(scalar.name), order, size, None)
+        found.decode = ml_dtypes.decoder(scalar.full_name) if order == "<" else None
+        return found
     name = NAMES[number]
     letter = {0: "b", 17: "O", 18: "S", 19: "U", 20: "V", 21: "M", 22: "m"}.get(number) or chr(t.u8(head + 8))
     if number in (21, 22):

@@ -5,6 +5,8 @@ Layout: numpy/core/include/numpy/ndarraytypes.h `PyArrayObject_fields`; of dtype
 
 from __future__ import annotations
 
+import itertools
+import re
 import struct
 from typing import TYPE_CHECKING, Any, Iterator
 
@@ -37,6 +39,7 @@ DTYPES = {
     15: ("complex128", "dd"),
     23: ("float16", "e"),
 }
+OBJECT = 17  # numpy's number of the type
 EDGE = 3  # elements at each end of a dimension that numpy shows of a long array
 MAX_DIMENSIONS = 64
 MAX_ELEMENTS = 100_000
@@ -122,25 +125,33 @@ class Array:
     def elements(self, rt: Runtime, limit: int = MAX_ELEMENTS) -> Any:
         """Its elements as nested lists, at most `limit`; the bare element for a shape of (). `GdbextError` where they are no
         plain numbers."""
-        if self.code is None:
+        if not self.has_numbers:
             raise GdbextError(f"the numpy array at {self.data:#x} holds {self.dtype}, which has no plain values here")
         if self.size > limit:
             raise GdbextError(f"the numpy array at {self.data:#x} has {self.size} elements, more than {limit}")
-        width, parts = struct.calcsize("<" + self.code), len(self.code)
-
-        def of(numbers: Any) -> Any:
-            return [complex(*numbers[i : i + 2]) for i in range(0, len(numbers), 2)] if parts == 2 else list(numbers)
+        width = self.kind.size
 
         def walk(at: int, depth: int) -> Any:
             if depth == len(self.shape):
-                return of(struct.unpack(self.order + str(self.code), rt.target.read(at, width)))[0]
+                return self._numbers(rt.target.read(at, width))[0]
             count, step = self.shape[depth], self.strides[depth]
             if depth == len(self.shape) - 1 and step == width and count:
-                found = struct.unpack(f"{self.order}{count * parts}{str(self.code)[0]}", rt.target.read(at, count * width))
-                return of(found)
+                return self._numbers(rt.target.read(at, count * width))
             return [walk(at + i * step, depth + 1) for i in range(count)]
 
         return walk(self.data, 0)
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether its elements are plain numbers."""
+        return self.code is not None or self.kind.decode is not None
+
+    def _numbers(self, blob: bytes) -> list[Any]:
+        if self.code is None:
+            return self.kind.decode(blob) if self.kind.decode is not None else []
+        letter, parts = self.code[0], len(self.code)
+        found = struct.unpack(f"{self.order}{len(blob) // struct.calcsize('<' + letter)}{letter}", blob)
+        return [complex(*found[i : i + 2]) for i in range(0, len(found), 2)] if parts == 2 else list(found)
 
     @property
     def size(self) -> int:
@@ -172,6 +183,19 @@ def read_array(obj: Object) -> Array:
     if any(n < 0 for n in shape):
         raise GdbextError(f"the numpy array at {obj.address:#x} claims the shape {shape}")
     return Array(shape, steps, kind_at(obj.rt, descr, version(obj.rt) >= (2,)), data)
+
+
+def objects(obj: Object) -> Iterator[tuple[tuple[int, ...], int]]:
+    """The elements of an array of objects: (indices, address); none of another array, or one whose rows do not follow each
+    other."""
+    array = read_array(obj)
+    steps, step = [], 8
+    for n in reversed(array.shape):
+        steps.insert(0, step)
+        step *= n
+    if array.kind.number == OBJECT and tuple(steps) == array.strides and array.size <= MAX_ELEMENTS:
+        words = obj.rt.target.words(array.data, array.size) if array.size else ()
+        yield from zip(itertools.product(*map(range, array.shape)), words)
 
 
 def values(obj: Object, limit: int = MAX_ELEMENTS) -> Any:
@@ -330,10 +354,10 @@ class ArrayAdapter(Adapter):
         about = f"numpy.{name} shape {array.shape} {array.dtype} at {array.data:#x}"
         numpy = None if printer.one_line else _numpy()
         if numpy is None:
-            if array.code is None or array.size > min(printer.limits.items, SUMMARIZED):
+            if not array.has_numbers or array.size > min(printer.limits.items, SUMMARIZED):
                 return f"<{about}>"
             return f"<{about}: {array.elements(self.rt) if array.size else []!r}>"
-        if not array.kind.spec:
+        if not array.kind.spec and array.kind.decode is None:
             return f"<{about}>"
         text = self._of_numpy(numpy, name, array, printer, depth)
         printer.multiline = printer.multiline or "\n" in text
@@ -341,19 +365,30 @@ class ArrayAdapter(Adapter):
 
     def _of_numpy(self, numpy: Any, name: str, array: Array, printer: Repr, depth: int) -> str:
         """The text of `numpy.array_repr` for a whole array. For a long one, only the elements at its edges are read."""
-        dtype = numpy.dtype(array.kind.spec)
+        decode = array.kind.decode
+        dtype = numpy.dtype(array.kind.spec if decode is None else object)
         long = array.size > SUMMARIZED
         shape = tuple(min(n, 2 * EDGE + 1) for n in array.shape) if long else array.shape
         raw = b"".join(self._edges(array)) if long else array.raw(self.rt)
-        if dtype.hasobject:
+        if decode is not None:
+            made = numpy.empty(len(raw) // array.kind.size, object)
+            made[:] = [_Shown(f"{value:g}" if isinstance(value, float) else str(value)) for value in decode(raw)]
+        elif dtype.hasobject:
             made = self._objects(numpy, dtype, raw, printer, depth)
         else:
             made = numpy.frombuffer(raw, dtype) if raw else numpy.empty(array.size, dtype)
         made = made.reshape(shape) if name == "ndarray" else made.reshape(shape).view(type(name, (numpy.ndarray,), {}))
         if not long:
-            return str(numpy.array_repr(made))
-        with numpy.printoptions(threshold=0, edgeitems=EDGE):
-            return str(numpy.array_repr(made)).replace(f"shape={shape}", f"shape={array.shape}")
+            text = str(numpy.array_repr(made))
+        else:
+            with numpy.printoptions(threshold=0, edgeitems=EDGE):
+                text = str(numpy.array_repr(made)).replace(f"shape={shape}", f"shape={array.shape}")
+        if decode is None:
+            return text
+        before, extra = re.fullmatch(r"(.*,)\s+((?:shape=\([\d, ]*\), )?dtype=)object\)", text, re.S).groups()  # type: ignore[union-attr]
+        extra += f"{array.dtype})" if array.dtype.isalnum() else f"{array.dtype!r})"
+        room = numpy.get_printoptions()["linewidth"] - len(before) + before.rfind("\n") + 1
+        return before + (" " if len(extra) < room else "\n" + " " * (text.index("(") + 1)) + extra
 
     def _objects(self, numpy: Any, dtype: Any, raw: bytes, printer: Repr, depth: int) -> Any:
         """Elements that are objects of the process, or have such as fields, replaced by ones with the same text."""
@@ -404,7 +439,10 @@ class ArrayAdapter(Adapter):
 
     def item(self, key: Any) -> Any:
         found = self.array.part(key)
-        plain = not found.shape and found.code is not None and not isinstance(key, str)
+        if not found.shape and found.kind.number == OBJECT and not isinstance(key, str):
+            held = self.rt.target.u64(found.data)
+            return self.rt.object(held) if held else None
+        plain = not found.shape and found.has_numbers and not isinstance(key, str)
         return found.elements(self.rt) if plain else ArrayAdapter(self.held, found)
 
     def members(self, limit: int) -> list[Any]:
