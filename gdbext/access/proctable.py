@@ -18,6 +18,14 @@ T = TypeVar("T")
 
 MAX_CMDLINE = 1 << 16  # a title or the head of an argv; longer ones are cut
 MAX_FILE = 1 << 22
+EXECNET = "import sys;exec(eval(sys.stdin.readline()))"  # how it starts a Python: pytest-xdist's workers
+ROLES = {  # script or module -> what it is called, and a fork of it
+    "gunicorn": ("gunicorn master", "gunicorn worker"),
+    "celery": ("celery worker", "celery pool process"),
+    "pytest": ("pytest", ""),
+    "ipykernel_launcher": ("Jupyter kernel", ""),
+    "ipykernel": ("Jupyter kernel", ""),
+}
 SPAWN_MAIN = "from multiprocessing.spawn import spawn_main"
 _PYTHON = re.compile(r"\.?(python|pypy)[0-9.]*[a-z]{0,2}(-wrapped)?( \(deleted\))?")
 _GPU = re.compile(r"/dev/nvidia([0-9]{1,3})")
@@ -181,11 +189,26 @@ class Process:
 
     @property
     def called(self) -> str:
-        """What people call it: `serve.py`, `-m vllm`, its own title, else its name."""
+        """What people call it: `serve.py`, `-m vllm`, `gunicorn worker`, its own title, else its name."""
         found = self.program()
+        if found is not None and found[0] == "code" and found[1].startswith(EXECNET):
+            return "pytest worker" if re.search(rb"(^|[\0/])(pytest|py\.test)(\0|$)", self._parents_line) else "execnet worker"
+        if found is not None and found[0] != "code" and found[1].rpartition("/")[2] in ROLES:
+            first, forked = ROLES[found[1].rpartition("/")[2]]
+            return forked if forked and self._parents_line == self.cmdline else first
         if found is None or found[0] == "code":
             return self.title if self.single and " " not in self.title.strip() and "/" not in self.title else self.comm
         return f"-m {found[1]}" if found[0] == "module" else os.path.basename(found[1])
+
+    @property
+    def _parents_line(self) -> bytes:
+        def read() -> bytes:
+            try:
+                return _slurp(f"{self.root}/{self.ppid}/cmdline", MAX_FILE)
+            except OSError:
+                return b""  # it is gone
+
+        return self._once("parent's line", read)
 
     @property
     def is_spawned(self) -> bool:
@@ -270,6 +293,11 @@ class Process:
     def maps(self) -> str:
         """The text of its memory map, '' when it cannot be read."""
         return self._once("maps", lambda: self._file("maps", b"").decode("utf-8", "surrogateescape"))
+
+
+def is_fork(parent: str, child: str) -> bool:
+    """Whether what two processes are called says that they run one program."""
+    return bool(parent) and (parent == child or (parent, child) in ROLES.values())
 
 
 def called(pid: int) -> str:

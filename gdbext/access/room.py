@@ -60,8 +60,8 @@ def need_disk(path: str, size: int) -> None:
 
 
 def text_size(count: int) -> str:
-    """Bytes as MiB."""
-    return f"{count / (1 << 20):.1f} MiB"
+    """Bytes as MiB, a few as KiB."""
+    return f"{count / (1 << 20):.1f} MiB" if count >= 1 << 20 else f"{count >> 10} KiB"
 
 
 def nameless_file() -> Any:

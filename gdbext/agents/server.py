@@ -57,7 +57,7 @@ class Looks:
         if status not in (0, 3):
             lines = (err or out).strip().splitlines() or [f"exit status {status}"]
             return self.pages.first(tools.in_tools(lines[-1])), True
-        text = out.rstrip("\n")
+        text = tools.in_calls(out.rstrip("\n"))
         return self.pages.first(tools.for_agents(text) if tool == "guide" and text[:1] != "{" else text), False
 
     async def report(self) -> str:

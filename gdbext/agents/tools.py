@@ -3,6 +3,7 @@ list."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -95,6 +96,44 @@ def in_tools(text: str) -> str:
     for tool, command in tools().items():
         text = re.sub(rf"(?<![\w-]){command.name}(?![\w-])", tool, text)
     return text
+
+
+def as_call(step: str) -> str:
+    """A command line to type next as the call of a tool; another as it is. `pybt` is a part of what the tool `stacks` gives."""
+    words = re.sub(r"^pybt -on\b", "llm-stacks", step).split()
+    tool, command = next(((tool, c) for tool, c in tools().items() if words and c.name == words[0]), ("", None))
+    if command is None:
+        return step
+    known = {o.name: o for o in offered(command)}
+    given: dict[str, Any] = {}
+    rest = []
+    while len(words) > 1:
+        word = words.pop(1)
+        option = known.get(word[1:]) if word.startswith("-") else None
+        if word.startswith("-") and option is None:
+            return step
+        if option is None:
+            rest.append(word)
+        else:
+            value = "true" if option.kind == "flag" else words.pop(1)
+            given[option.name] = json.loads(value) if schema(command)["properties"][option.name]["type"] != "string" else value
+    if rest:
+        given[operand_name(command)] = " ".join(rest)
+    return f"{tool} {json.dumps(given)}"
+
+
+def in_calls(text: str) -> str:
+    """An answer whose lines `next: …`, or whose field `next`, are calls of tools."""
+
+    def of(steps: re.Match[str]) -> str:
+        return '"next": ' + json.dumps([as_call(step) for step in json.loads(steps[1])])
+
+    def line(said: re.Match[str]) -> str:
+        return re.sub(r"(?<![\w-])(?:llm-|py)[a-z]+(?: [^\s;()]+)*", lambda step: as_call(step[0]), said[0])
+
+    if text.startswith("{"):
+        return re.sub(r'"next": (\[(?:"(?:[^"\\]|\\.)*"(?:, )?)*\])', of, text)
+    return re.sub(r"^next: .*$", line, text, flags=re.M)
 
 
 def schema(command: type[Command]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ..access.procfs import bytes_moved, is_gone, program_of, read_maps, state_o
 from ..access.proctable import ProcTable
 from ..access.ptrace import lasting_stops
 from ..access.retry import settled_counts
+from ..access.secrets import moved_environment
 from ..access.snapshot import CoreFileTarget
 from ..cpython import event_loops, poll_loops
 from ..cpython.poll_loops import Poll
@@ -30,6 +31,7 @@ from ..observe.clocks import ancestors, askers, ended_children, handled_signals,
 from ..observe.observer import Observer, repeatedly
 from ..observe.stack_keys import stack_key
 from ..primitives.table import QUEUES
+from ..render.text import shorten
 from ..requests.model import Counter
 from ..stacks import async_waits, file_ends, ipc_locks, locks, polls, snapshots, threads, tries
 from ..stacks.python_waits import path_of
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
 MAX_QUEUES = 256  # whose counts are compared
 MAX_TURNS = 1 << 20  # items through a queue between two successive readings of its count
+LONGEST_TEST = 120  # characters of a test's name
 MAX_PROGRAMS = 64  # processes that were not read and whose programs are named
 TICKS, TICK = 4, 0.003  # times, seconds
 SHM = "/dev/shm/"
@@ -229,11 +232,19 @@ def _open(live: list[ProcessState], targets: Targets, table: ProcTable) -> dict[
             continue
         try:
             found[s.pid] = rt = open_runtime(targets.of(s.snapshot.ref))
+            s.program = _with_test(s.program, rt) if s.program.startswith("pytest") else s.program
             s.snapshot.label = s.snapshot.label or threads.distributed_label(rt)  # the name that its copy will have
             s.name = s.snapshot.name
         except GdbextError as e:
             log.passed_over(e)  # no Python that can be read: clocks and native stacks are left
     return found
+
+
+def _with_test(program: str, rt: Runtime) -> str:
+    """What a process of pytest is called, with its worker and the test that it runs: pytest puts both into its environment."""
+    known = dict(entry.partition(b"=")[::2] for entry, _ in moved_environment(rt.target))
+    worker, test = (known.get(name, b"").decode("utf-8", "replace") for name in (b"PYTEST_XDIST_WORKER", b"PYTEST_CURRENT_TEST"))
+    return ", ".join(filter(None, [f"{program} {worker}".strip(), shorten(test, LONGEST_TEST)]))
 
 
 class _Watch:

@@ -140,6 +140,32 @@ def test_errors_name_the_tools_not_their_commands():
     assert tools.in_tools("pytensors and llm-kv-x are none of pytensor") == "pytensors and llm-kv-x are none of tensor"
 
 
+@pytest.mark.parametrize(
+    "step, call",
+    [
+        ("pybt -on TP0", 'stacks {"what": "TP0"}'),
+        ("llm-stacks 4711 4712", 'stacks {"what": "4711 4712"}'),
+        ("llm-hang all ssh:gpu1", 'why {"what": "all ssh:gpu1"}'),
+        ("llm-locks", "locks {}"),
+        ("kill -CONT 4711", "kill -CONT 4711"),
+        ("llm-attach TP0", "llm-attach TP0"),
+        ("pyheap -watch 10 -on 4711", 'heap {"watch": 10, "on": "4711"}'),
+        ("", ""),
+    ],
+)
+def test_a_step_to_type_is_a_call_for_agents(step, call):
+    assert tools.as_call(step) == call
+
+
+def test_what_to_do_next_is_in_calls_as_text_and_as_json():
+    said = tools.in_calls("lock-cycle: a, b\nwaits: llm-stacks 5\nnext: pybt -on 5 (its Python stacks); kill -CONT 5\nnext to it")
+    lines = said.split("\n")
+    assert lines[1] == "waits: llm-stacks 5" and lines[2] == 'next: stacks {"what": "5"} (its Python stacks); kill -CONT 5'
+    answer = {"schema": "llm-hang/1", "next": ["pybt -on 'a \"b\"'", "llm-locks 5"], "evidence": ['"next": ["x"]']}
+    found = json.loads(tools.in_calls(json.dumps(answer)))
+    assert found["next"][1] == 'locks {"what": "5"}' and found["evidence"] == answer["evidence"] and found.keys() == answer.keys()
+
+
 def test_a_client_that_has_gone_is_told_from_other_errors():
     class Several(Exception):
         def __init__(self, *errors):

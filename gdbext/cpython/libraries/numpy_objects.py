@@ -189,7 +189,8 @@ def objects(obj: Object) -> Iterator[tuple[tuple[int, ...], int]]:
     """The elements of an array of objects: (indices, address); none of another array, or one whose rows do not follow each
     other."""
     array = read_array(obj)
-    steps, step = [], 8
+    steps: list[int] = []
+    step = 8
     for n in reversed(array.shape):
         steps.insert(0, step)
         step *= n

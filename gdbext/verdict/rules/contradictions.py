@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Iterator
 
+from ...access.proctable import is_fork
 from ...stacks.async_waits import LoopState, TaskState
 from ..closed import awaited_by, closed, waits_to_end
 from ..facts import Facts, ProcessState, ThreadState, Verdict
@@ -96,7 +97,7 @@ def _is_missed(facts: Facts, f: ProcessState, stand: list[ProcessState]) -> bool
 
 def _fork(facts: Facts, f: ProcessState) -> str:
     """Of a process with one thread that seems to be a fork of one with several: that it lacks the others."""
-    parent = next((one for one in facts if one.pid in f.ancestors and one.program == f.program and one.program), None)
+    parent = next((one for one in facts if one.pid in f.ancestors and is_fork(one.program, f.program)), None)
     if parent is None or len(parent.threads) + parent.left_out < 2 or len(f.threads) + f.left_out > 1:
         return ""
     return f"; {f.name} seems to be a fork of {parent.name}, whose other threads were not copied"
