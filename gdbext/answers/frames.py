@@ -16,6 +16,7 @@ from ..kernels.watched import LAUNCHES
 from ..render import names
 from ..render.jsonline import Address
 from ..render.text import Style, escape
+from . import sources
 from .shapes import FRAME, SELECTED
 from .variables import variables_of
 
@@ -25,6 +26,9 @@ def python_frame(frame: PyFrame, private: AbstractSet[str] | None = None, limits
     anchor = Address(frame.anchor) if frame.anchor else None
     place = {"function": escape(frame.function), "file": escape(frame.file), "line": frame.line}
     data = FRAME.of(level=frame.level, kind="python", **place, sp=anchor, library=None, locals=[])
+    cell = sources.cell_of(frame)
+    if cell:
+        data["cell"] = cell
     if private is not None:
         try:
             data["locals"] = variables_of(frame, private, limits)
@@ -93,7 +97,7 @@ def device_kernel(kernel: Any) -> dict[str, Any]:
 
 def python_frame_line(frame: dict[str, Any], style: Style) -> str:
     """`#0  function (file:line)`"""
-    where = style.path(frame["file"]) + (f":{frame['line']}" if frame["line"] is not None else "")
+    where = (frame.get("cell") or style.path(frame["file"])) + (f":{frame['line']}" if frame["line"] is not None else "")
     if frame.get("column") is not None and frame["line"] is not None:
         end = frame["end_column"] if frame["end_line"] == frame["line"] else f"{frame['end_line']}:{frame['end_column']}"
         where += f":{frame['column']}-{end}"

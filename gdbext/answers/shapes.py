@@ -10,6 +10,7 @@ FRAME = Fields(
     Field("kind", str, "`python`, `native` or `kernel`", must=True),
     Field("function", str, must=True),
     Field("file", TEXT, default=""),
+    Field("cell", str, "of Jupyter: `In[3]`"),
     Field("line", NUMBER, default=None),
     *each(TEXT, "pc sp", default=None),
     Field("library", TEXT, default=""),

@@ -14,6 +14,7 @@ from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
 
 MAX_LINES, MAX_LINE = 20_000, 4096  # of a source that a process holds; characters
+_CELL = re.compile(r"/ipykernel_\d+/\d+\.py$|^<ipython-input-")
 _DECORATED = 40  # lines that decorators may take before a `def`
 
 
@@ -38,6 +39,18 @@ def _kept_lines(frame: PyFrame) -> list[str]:
         if len(entry) == 3:  # one that is not read yet has a function alone
             return [line.string(MAX_LINE).rstrip("\r\n") for line in entry[2].elements(MAX_LINES)]
     return []
+
+
+def cell_of(frame: PyFrame) -> str:
+    """`In[3]`: the cell of Jupyter or IPython that a frame is in, by the name that its compiler gave the cell's file; ''."""
+    if not _CELL.search(frame.file):
+        return ""
+    with log.passing_over(GdbextError):
+        module = frame.rt.module("IPython.core.interactiveshell")
+        shell = module.item("InteractiveShell").attr("_instance") if module is not None else None
+        if shell is not None:
+            return f"In[{shell.attr('compile').attr('_filename_map').item(frame.file).integer()}]"
+    return ""
 
 
 def doubt(frame: PyFrame) -> str:

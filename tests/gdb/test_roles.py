@@ -37,3 +37,32 @@ def test_the_test_that_stands_is_named(tmp_path):
 
         eventually(culprits, "the deadlock")
         assert {c["program"] for c in culprits()} == {"pytest, test_stands.py::test_deadlock (call)"}
+
+
+KERNEL = """
+import os, sys, time, types
+shell = types.ModuleType("IPython.core.interactiveshell")
+sys.modules[shell.__name__] = shell
+class Compiler:
+    pass
+class InteractiveShell:
+    _instance = None
+shell.InteractiveShell = InteractiveShell
+InteractiveShell._instance = InteractiveShell()
+InteractiveShell._instance.compile = Compiler()
+first, second, other = (f"/tmp/ipykernel_{os.getpid()}/{n}.py" for n in (101, 202, 303))
+InteractiveShell._instance.compile._filename_map = {first: 1, second: 12}
+space = {"time": time}
+exec(compile("def stands():\\n    print('READY', flush=True)\\n    time.sleep(600)", first, "exec"), space)
+exec(compile("def unknown():\\n    stands()", other, "exec"), space)
+exec(compile("\\nunknown()", second, "exec"), space)
+"""
+
+
+def test_cells_of_jupyter_have_their_numbers():
+    """A FAKE of IPython's shell: the map from files to cells that its compiler keeps (IPython/core/compilerop.py)."""
+    with spawned([sys.executable, "-c", KERNEL], ready="READY") as process:
+        frames = answer(f"pybt -on {process.pid}")["threads"][0]["frames"]
+    found = [(f["function"], f.get("cell"), f["line"]) for f in frames[:3]]
+    assert found == [("stands", "In[1]", 3), ("unknown", None, 2), ("<module>", "In[12]", 2)]
+    assert frames[0]["file"] == f"/tmp/ipykernel_{process.pid}/101.py"
