@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ..access.files import json_of
 from ..commands import table
 from ..errors import GdbextError
 from ..render.fields import answer_schema
@@ -115,8 +116,8 @@ def as_call(step: str) -> str:
         if option is None:
             rest.append(word)
         else:
-            value = "true" if option.kind == "flag" else words.pop(1)
-            given[option.name] = json.loads(value) if schema(command)["properties"][option.name]["type"] != "string" else value
+            value = True if option.kind == "flag" else words.pop(1)
+            given[option.name] = json_of(str(value).encode(), "a number") if option.kind in ("int", "float") else value
     if rest:
         given[operand_name(command)] = " ".join(rest)
     return f"{tool} {json.dumps(given)}"
@@ -126,7 +127,7 @@ def in_calls(text: str) -> str:
     """An answer whose lines `next: …`, or whose field `next`, are calls of tools."""
 
     def of(steps: re.Match[str]) -> str:
-        return '"next": ' + json.dumps([as_call(step) for step in json.loads(steps[1])])
+        return '"next": ' + json.dumps([as_call(step) for step in json_of(steps[1].encode(), "an answer")])
 
     def line(said: re.Match[str]) -> str:
         return re.sub(r"(?<![\w-])(?:llm-|py)[a-z]+(?: [^\s;()]+)*", lambda step: as_call(step[0]), said[0])

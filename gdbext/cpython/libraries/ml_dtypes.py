@@ -6,7 +6,6 @@ Formats: OCP Microscaling v1.0 and ml_dtypes' README; tests/gdb/test_numpy_array
 
 from __future__ import annotations
 
-import functools
 import struct
 from typing import Any, Callable
 
@@ -27,7 +26,6 @@ FLOATS = {
 INTEGERS = {"int1": 1, "int2": 2, "int4": 4, "uint1": 1, "uint2": 2, "uint4": 4}  # -> bits, the low ones
 
 
-@functools.lru_cache(maxsize=None)
 def table(name: str) -> list[Any]:
     """The value of each of the 256 bytes of a type of FLOATS or INTEGERS, or of float8_e8m0fnu, a bare exponent."""
     if name == "float8_e8m0fnu":
@@ -65,4 +63,5 @@ def decoder(full_name: str) -> Callable[[bytes], list[Any]] | None:
         return bfloat16
     if name not in FLOATS and name not in INTEGERS and name != "float8_e8m0fnu":
         return None
-    return lambda blob: [table(name)[b] for b in blob]
+    values = table(name)
+    return lambda blob: [values[b] for b in blob]
