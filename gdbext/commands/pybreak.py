@@ -37,7 +37,7 @@ class PyBreak(Command):
         (gdb) pylocals
 
     If gdb is killed, a guard process clears the breakpoints and resumes the target. In rare cases (a line is reached in the same
-    instant) the target can die: docs/security.md has how often. gdb's handling of SIGSTOP and SIGCONT is nostop noprint pass
+    instant) the target can die; see docs/security.md. gdb's handling of SIGSTOP and SIGCONT is nostop noprint pass
     meanwhile.
     """
 
