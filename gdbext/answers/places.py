@@ -85,7 +85,7 @@ def name(place: dict[str, Any] | None, alone: bool = False) -> str:
 
 def woken_text(count: int) -> str:
     """A sentence about threads that slept and had to be stopped all the same."""
-    return f"threads that slept and were stopped too: {count}; a call of theirs may have returned EINTR"
+    return f"{count} sleeping thread{'s were' if count > 1 else ' was'} briefly interrupted (a system call may return EINTR)"
 
 
 def closing(data: dict[str, Any], names: dict[int, str], style: Style) -> list[str]:

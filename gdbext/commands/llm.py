@@ -11,7 +11,7 @@ from . import table as registry
 
 
 class Llm(Command):
-    """List the ten commands of the first hour; `llm all` lists every one, `llm guide` tells what to do in which trouble.
+    """List the ten commands of the first hour; `llm all` lists every one, `llm guide` helps by symptom.
 
     (gdb) llm
     (gdb) llm all

@@ -105,7 +105,7 @@ class LlmAttach(Command):
         Option("libraries", ["main", "stacks", "all", "none"], "whose symbols: main, stacks, all or none", "main", "WHICH"),
         Option(
             "force",
-            help="also where a thread is in uninterruptible sleep (gdb waits for its end, deaf to all but a second Ctrl-C), or a "
+            help="also where a thread is in uninterruptible sleep (gdb hangs until it ends; press Ctrl-C twice to give up), or a "
             "library is no regular file",
         ),
     ]
@@ -201,7 +201,7 @@ class LlmContinue(Command):
 
     WHAT is one label or pid, or all (the default): gdb's all-stop mode resumes one inferior or every one. A trailing &
     resumes in the background, as gdb's own continue does. With -for they are stopped again after so many seconds, with
-    -until-logs when what pylog, pytrace and llm-save have to say is said, as a script wants it; with both whichever comes first.
+    -until-logs as soon as every pylog, pytrace and llm-save has reached its limit (for scripts); with both whichever comes first.
 
         (gdb) llm-continue
         (gdb) llm-continue -for 30

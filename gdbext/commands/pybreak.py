@@ -36,12 +36,9 @@ class PyBreak(Command):
         pybreak 1: Scheduler.schedule at vllm/v1/core/sched/scheduler.py:412, EngineCore thread 4242 "VLLM::EngineCor", hit 1
         (gdb) pylocals
 
-    If gdb is killed, the process lives: it is in a group-stop that gdb overrides, so the kernel halts it as gdb goes, and the
-    guard, which learns of gdb's end at once, clears the registers and lets it run on. Only a pass that gdb had no time to fetch
-    ends it. So gdb comes first while the process runs, where it may have a real-time priority (root): of 50 kills in the middle
-    of a line that is reached hundreds of times a second on a full machine none did. Without that 29 of 50 did, on an idle machine
-    2 of 10; of a line that is not being reached none. Stopped at the prompt nothing can happen. No group-stop for a process in
-    the foreground of a terminal. gdb's handling of SIGSTOP and SIGCONT is nostop noprint pass meanwhile.
+    If gdb is killed, a guard process clears the breakpoints and resumes the target. In rare cases (a line is reached in the same
+    instant) the target can die; see docs/security.md. gdb's handling of SIGSTOP and SIGCONT is nostop noprint pass
+    meanwhile.
     """
 
     name = "pybreak"

@@ -50,7 +50,7 @@ class PyHeap(Command):
     objects hold that it does not track: texts, numbers, code. Nothing is called; bytes are those of sys.getsizeof ("~" before
     those of types that count more than their fields there). "312/700 2/10 1/10" are the collector's three counters, each with the
     number at which its generation is collected next. Of a tracked type `count` is gc.get_objects()'s. "held in all" is
-    what hangs on a container by the shortest ways from modules and frames.
+    the memory whose shortest way from a module or frame leads through the container.
 
     With -watch a second table says who makes the three containers longer on which most hangs, and the process's memory larger:
     the Python line and thread that write their lengths, bytes a minute, as llm-memory -grow says it. The kernel samples a few of

@@ -24,7 +24,7 @@ from .words import describe, name_of
 _PERIODS = re.compile(r"[\d,]+ of [\d,]+ periods: \d+ %")  # of a quota: each look at it has other numbers
 
 
-NO_REASON = "no evidence of why it is blocked here"
+NO_REASON = "nothing that was read shows why it is blocked here"
 ONE_LOOK = "looked at once: whether it lasts is not known"
 
 

@@ -98,7 +98,8 @@ def drawn(title: str, text: str) -> str:
 
 def asked(command: str, said: dict, folder: str) -> str:
     """What a terminal shows of a command: its line, then its answer in colours."""
-    words = ["sh", "-c", f'"$0" -m gdbext {filled(command, said, folder)}', environment("tests")]
+    run = "import sys; sys.argv[0] = 'gdbext'; from gdbext.__main__ import entry; entry()"  # as the program that pip installs
+    words = ["sh", "-c", f'"$0" -c "$1" {filled(command, said, folder)}', environment("tests"), run]
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, WIDTH, 0, 0))
     env = {**os.environ, "PYTHONPATH": ROOT, "TERM": "xterm-256color"}

@@ -233,7 +233,7 @@ def test_what_moves_is_not_said_to_be_blocked():
     moves = process("a", python("main"), role="", moved=True, load=0.01)
     assert judge([moves]).evidence[-1] == absent.NOT_BLOCKED
     stands = process("a", python("main"), role="", call=Call("flock", [Source("file", "/x")]))
-    assert judge([stands]).evidence[-1] == "no evidence of why it is blocked here"
+    assert judge([stands]).evidence[-1] == "nothing that was read shows why it is blocked here"
 
 
 # ---- native locks ----------------------------------------------------------------------------------------------------
