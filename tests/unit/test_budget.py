@@ -52,6 +52,7 @@ GROWN = [
     ("access", 10, "a process that has ended is not read again and again"),
     ("commands", 15, "the verdict on each group of processes for the watch"),
     ("watch", 70, "two readers' faults of the watch: what it must not lose, leak or be ended by"),
+    ("watch", 70, "lines that wait for a pipe or a disk, whole; what is missed is told; places of /metrics that are handed on"),
     ("compiled", 54, "a command of gdbext.pyz compiled 158 modules at each start: 0.7 s of CPU where 0.3 do"),
     ("access", 45, "what a moving process's readers miss at last is copied; whether it ran is asked during the stop"),
     ("access", 160, "what may be read without permission; what a quota denied; a bundle's working set is copied by itself"),
