@@ -35,6 +35,7 @@ from .room import text_size
 
 PAC_MASK = struct.Struct("<QQ")  # of pointers to data, of those to code: struct user_pac_mask
 MAX_PATH = 1 << 20
+YEAR_9999 = 253_370_764_800  # seconds after the epoch; later ones have no date
 MAX_STACK_TOP = 4 << 20
 SYSROOT = "GDBEXT_SYSROOT"  # of the environment: the folder of files of another machine or container, as gdb's `set sysroot`
 SIGINFO_SIZE = 24  # of the 128 bytes: number, errno, code, then the sender's pid and user, or the address
@@ -146,7 +147,7 @@ class CoreFileTarget(Target):
     def moment(self) -> float:
         """When it was taken, in seconds after the epoch: of a snapshot by its note, of a core when its file was last written."""
         noted = self.note.get("time")
-        return noted if isinstance(noted, float) else os.stat(self._written).st_mtime
+        return noted if isinstance(noted, float) and 0 < noted < YEAR_9999 else os.stat(self._written).st_mtime
 
     @property
     def lacks(self) -> list[str]:
@@ -257,6 +258,12 @@ class CoreFileTarget(Target):
     def living(self) -> int | None:
         """The process that a snapshot was taken of, as long as it lives on this machine."""
         return _living(self.note.get("process"))
+
+    def process(self) -> tuple[Any, ...]:
+        """What only the process of a snapshot has, (boot, pid, start); () where its note does not say."""
+        told = self.note.get("process")
+        found = tuple(told.get(name) for name in ("boot", "pid", "start")) if isinstance(told, dict) else ()
+        return found if list(map(type, found)) == [str, int, int] else ()
 
     def user(self) -> readers.User | None:
         """For a snapshot that we or root have written: the user of the process. Otherwise the file's owner."""

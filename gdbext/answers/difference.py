@@ -94,9 +94,7 @@ def time_of(target: Target) -> float:
 def moment(view: ProcessView, heap: bool, lacks: list[str]) -> between.Moment:
     """The facts about one process. `heap`: with its types; why they could not be read is added to `lacks`."""
     target = view.target
-    note = target.note.get("process") if isinstance(target, CoreFileTarget) else None
-    known = isinstance(note, dict) and note.get("start")
-    found = between.Moment(escape(view.name), view.pid, (note["boot"], note["pid"], note["start"]) if known and note else ())
+    found = between.Moment(escape(view.name), view.pid, target.process() if isinstance(target, CoreFileTarget) else ())
     stacks = set()
     for thread in view.threads:
         frames = [f for f in thread.frames if f.kind == "python"] or thread.frames

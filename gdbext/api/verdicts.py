@@ -7,7 +7,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
-from ..access.snapshot import apart
+from ..access import files
+from ..access.snapshot import YEAR_9999, apart
 from ..answers import each_node, wait_tree
 from ..answers.hang import ANSWER, hang_data
 from ..answers.hang_nodes import judged as facts_judged
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from ..engines.targets import Targets
 
 TOGETHER = 20.0  # seconds between the files of machines whose watches asked one another
-YEAR_9999 = 253_370_764_800
 
 
 class Verdict:
@@ -179,7 +179,8 @@ def _together(opened: Sequence[bundles.Bundle], failed: list[dict[str, Any]]) ->
 
 
 def _seen(at: float, what: str) -> str:
-    return f"seen {time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(at))}, when {what} made"
+    when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at)) if at else "at a time that is not known"
+    return f"seen {when}, when {what} made"
 
 
 def _accused(data: dict[str, Any], node: str | None = None) -> list[dict[str, Any]]:
@@ -194,7 +195,7 @@ def _next_in(bundle: bundles.Bundle, accused: set[Any]) -> list[str]:
 def _moment(bundle: bundles.Bundle) -> float:
     """When a bundle was made, in seconds since the epoch; 0.0 where it does not say."""
     at = bundle.manifest.get("time")
-    return float(at) if isinstance(at, (int, float)) and 0 < at < YEAR_9999 else 0.0
+    return float(at) if isinstance(at, (int, float)) and at is not True and 0 < at < YEAR_9999 else 0.0
 
 
 def _told(bundle: bundles.Bundle) -> Verdict:
@@ -209,6 +210,9 @@ def _told(bundle: bundles.Bundle) -> Verdict:
         data["next"] = _next_in(bundle, {c["pid"] for c in _accused(data)})
         found = Verdict(data, partial, lambda style: closing(data, names, style))
         found.end_with(_seen(_moment(bundle), f"the {bundle.kind} was"))
+        found.text(), found.text(verbose=True), found._repr_html_()  # what cannot be shown is found here, as damage
         return found
-    except (ValueError, KeyError, TypeError, OverflowError, OSError) as e:
+    except ValueError as e:
         raise GdbextError(f"{bundle.path}: damaged: {e}") from None
+    except (*files.DAMAGE, OSError) as e:
+        raise GdbextError(f"{bundle.path}: damaged: {name} cannot be shown: {type(e).__name__} {e}") from None

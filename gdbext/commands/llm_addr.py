@@ -86,7 +86,7 @@ class LlmAddr(Command):
         wanted: dict[str, Any] = {}
         for word in args.kv.split(","):
             key, _, value = word.strip().partition("=")
-            if key not in _KEYS or not value or (key not in ("part", "rank") and not value.isdigit()):
+            if key not in _KEYS or not value or (key not in ("part", "rank") and not value.isdecimal()):
                 raise UsageError(f"-kv {args.kv}: {word!r} is none of {', '.join(k + '=…' for k in _KEYS)}")
             wanted[key] = value if key in ("part", "rank") else int(value)
         if "layer" not in wanted or "block" not in wanted:

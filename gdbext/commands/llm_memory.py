@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ..access.files import reading as file_reading
 from ..access.proc import ProcTarget
 from ..answers import grow
 from ..answers.each_node import FAILED
@@ -15,7 +16,7 @@ from ..errors import GdbextError
 from ..heap import grow_watch
 from ..render import files
 from ..render.fields import Field, Fields
-from ..render.text import Style, size, table
+from ..render.text import PLAIN, Style, size, table
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..torch import cuda_blocks
@@ -119,7 +120,7 @@ class LlmMemory(Command):
             target = session.open(one)
             label = one.label or str(target.pid or one.core)
             try:
-                row, why, snapshot = bundled_memory.read(one.core, label) or memory_of(target, label)
+                row, why, snapshot = _bundled(one.core, label) or memory_of(target, label)
             except GdbextError as e:
                 failed.append({"label": label, "pid": target.pid, "reason": str(e)})
                 continue
@@ -141,6 +142,15 @@ class LlmMemory(Command):
             with files.writing(args.o, "-o", args.force) as f:
                 f.write(cuda_blocks.as_json(snapshots[0]))
         return Answer({"ranks": ranks, "failed": failed}, lambda style: "\n".join(_text(r, style) for r in ranks), partial)
+
+
+def _bundled(path: str, label: str) -> Any:
+    """As `bundled_memory.read`; what cannot be shown is damage."""
+    told = bundled_memory.read(path, label)
+    with file_reading(path):
+        if told is not None:
+            _text(told[0], PLAIN)
+    return told
 
 
 def _grow(session: Session, args: Args) -> Answer:

@@ -83,7 +83,7 @@ class PyUntil(_Step):
     operand = "[LINE]"
 
     def step(self, session: Session, pystep: Any, label: str, args: Args) -> StopContext | None:
-        if args.operand_text and not args.operand_text.isdigit():
+        if args.operand_text and not args.operand_text.isdecimal():
             raise UsageError(f"pyuntil: takes a line number of this function, not {args.operand_text!r}")
         stop: StopContext | None = pystep.over(
             label, only_forward=True, until=int(args.operand_text) if args.operand_text else None

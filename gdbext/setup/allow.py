@@ -6,14 +6,17 @@ prctl(PR_SET_PTRACER) (Documentation/admin-guide/LSM/Yama.rst, PR_SET_PTRACER(2c
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sysconfig
 from typing import Any, Callable
 
+from ..access.files import open_regular
 from ..errors import GdbextError
 from ..render import files
 
 MODULE, PATH = "gdbext_allow.py", "gdbext_allow.pth"
+MODE = 0o644  # whatever the umask: other users run this Python too, and none of them may write here
 LINE = "import gdbext_allow\n"
 CODE = '''\
 """Lets every process of this user trace this one (gdb, py-spy, gdbext) where Yama's kernel.yama.ptrace_scope=1 forbids it.
@@ -80,28 +83,33 @@ def change(folder: str, remove: bool, say: Callable[[str], None] = print) -> dic
     return {"files": done}
 
 
-def _content(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as f:
-            return f.read(1 << 16)
-    except FileNotFoundError:
+def _content(path: str) -> tuple[str, int] | None:
+    """The text and the permissions of a file; None where there is none. `GdbextError` where it is no file that can be read."""
+    if not os.path.lexists(path):
         return None
+    with open_regular(path) as f:
+        return f.read(1 << 16).decode("utf-8", "replace"), os.fstat(f.fileno()).st_mode & 0o7777
 
 
 def _written(path: str, content: str) -> bool:
     before = _content(path)
-    if before is not None and before != content and "gdbext" not in before:
+    if before is not None and before[0] != content and "gdbext" not in before[0]:
         raise GdbextError(f"{path} is there and not ours: remove it first")
-    if before != content:
-        files.write(path, "-into", content, force=True)
-    return before != content
+    if before is not None and before[0] == content and before[1] & 0o444 == 0o444 and not before[1] & 0o022:
+        return False
+    with contextlib.closing(files.Draft(path, "-into", force=True)) as draft:
+        draft.write(content)
+        with draft.named():
+            os.fchmod(draft.fileno(), MODE)
+        draft.keep()
+    return True
 
 
 def _removed(path: str) -> bool:
     before = _content(path)
     if before is None:
         return False
-    if "gdbext" not in before:
+    if "gdbext" not in before[0]:
         raise GdbextError(f"{path} is not ours: it stays")
     os.unlink(path)
     return True

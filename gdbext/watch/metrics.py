@@ -189,7 +189,7 @@ def _number(value: float) -> str:
 def address(text: str) -> tuple[str, int]:
     """(host, port) of `PORT`, `HOST:PORT` or `[HOST]:PORT`; without a host this machine alone can ask."""
     host, _, port = text.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
+    if not (port.isascii() and port.isdigit() and len(port) < 6) or int(port) > 65535:
         raise GdbextError(f"-metrics {text}: a port, or HOST:PORT")
     return host.strip("[]") or "127.0.0.1", int(port)
 
@@ -202,7 +202,7 @@ class Server:
         import socket
 
         host, port = address(where)
-        room = threading.BoundedSemaphore(CLIENTS)
+        places, room = _Places(), threading.BoundedSemaphore(2 * CLIENTS)  # some are about to end
 
         class Handler(http.server.BaseHTTPRequestHandler):
             timeout = SECONDS
@@ -228,9 +228,11 @@ class Server:
             def process_request(self, request: Any, client: Any) -> None:
                 if not room.acquire(blocking=False):
                     return self.shutdown_request(request)
+                places.take(request)
                 try:
                     super().process_request(request, client)
                 except BaseException:  # no thread can be started
+                    places.leave(request)
                     room.release()
                     raise
 
@@ -242,6 +244,7 @@ class Server:
                     log.passed_over(e)
                     self.shutdown_request(request)
                 finally:
+                    places.leave(request)
                     room.release()
 
             def handle_error(self, request: Any, client: Any) -> None:
@@ -258,6 +261,29 @@ class Server:
         """Ends it."""
         self._http.shutdown()
         self._http.server_close()
+
+
+class _Places:
+    """Connections that are served, CLIENTS at most. A new one takes the place of the oldest, which ends: who connects and asks
+    nothing keeps nobody out."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[Any, None] = {}
+
+    def take(self, request: Any) -> None:
+        """One more."""
+        with self._lock:
+            while len(self._held) >= CLIENTS:
+                oldest = next(iter(self._held))
+                del self._held[oldest]
+                _end(oldest)
+            self._held[request] = None
+
+    def leave(self, request: Any) -> None:
+        """One fewer, if it still has its place."""
+        with self._lock:
+            self._held.pop(request, None)
 
 
 class _Late:

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -84,6 +85,48 @@ def test_twice_is_once_and_removed_is_gone(folder):
     assert os.listdir(folder) == [] and not any(
         one["changed"] for one in allow.change(str(folder), True, lambda text: None)["files"]
     )
+
+
+@pytest.fixture
+def masked():
+    before = os.umask(0)
+    yield os.umask
+    os.umask(before)
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o027, 0o777, 0o000])
+@pytest.mark.parametrize("there", [None, 0o600, 0o640, 0o666, 0o444])
+def test_each_users_python_can_read_it_whatever_the_umask(mask, there, tmp_path, masked):
+    """Also where a run under another umask has left it unreadable, or writable by all."""
+    if there is not None:
+        allow.change(str(tmp_path), False, lambda text: None)
+        for path in tmp_path.iterdir():
+            path.chmod(there)
+    masked(mask)
+    changed = [one["changed"] for one in allow.change(str(tmp_path), False, lambda text: None)["files"]]
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    good = 0o444 if there == 0o444 else 0o644
+    assert modes == {allow.MODULE: good, allow.PATH: good} and changed == [there != 0o444] * 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_another_users_python_loads_it(masked):
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        masked(0o077)
+        allow.change(folder, False, lambda text: None)
+        code = f"import os, site, sys; os.setuid(65534); site.addsitedir({folder!r}); print({allow.MODULE[:-3]!r} in sys.modules)"
+        done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True)
+    assert done.stdout == "True\n", done.stderr
+
+
+@pytest.mark.parametrize("remove", [False, True])
+def test_what_is_no_file_is_one_line_and_keeps_nobody_waiting(remove, tmp_path):
+    os.mkfifo(tmp_path / allow.MODULE)
+    code = f"from gdbext.setup import allow; allow.change({str(tmp_path)!r}, {remove})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert re.match(rf"gdbext.errors.*{allow.MODULE}: not a regular", done.stderr.splitlines()[-1]), done.stderr
+    assert (tmp_path / allow.MODULE).is_fifo()
 
 
 def test_a_file_of_somebody_else_stays(tmp_path):

@@ -1,10 +1,12 @@
 """Two moments compared: processes that belong together, threads, memory, types, requests, by truths that were drawn first."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 from harness import work
 
+from gdbext.access.snapshot import CoreFileTarget
 from gdbext.answers import difference
 from gdbext.render.text import Style
 from gdbext.timeline import between
@@ -58,6 +60,17 @@ def test_processes_that_belong_together_are_compared(seed):
     both = {a.label: (b.label, between.is_same(a, b)) for a, b in pairs if a and b}
     assert both == {label: (label, label not in restarted) for label in labels if label != gone}
     assert [(a.label if a else "", b.label if b else "") for a, b in pairs if not (a and b)] == [(gone, ""), ("", "new")]
+
+
+@pytest.mark.parametrize("lacks", ["boot", "pid", "start", "process", ""])
+@pytest.mark.parametrize("odd", [None, [1], {"a": 1}, 1.5, True])
+def test_a_note_that_lacks_something_proves_no_process(lacks, odd):
+    """Of a snapshot that somebody has changed: left out, or of another kind."""
+    told = {"boot": "b", "pid": 7, "start": 1}
+    for changed in ({k: v for k, v in told.items() if k != lacks}, {**told, lacks: odd}):
+        note = {"process": odd if lacks == "process" else changed}
+        found = CoreFileTarget.process(SimpleNamespace(note=note))
+        assert found == (() if lacks else ("b", 7, 1))
 
 
 def by_each_pair(before, after):

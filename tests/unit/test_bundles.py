@@ -16,12 +16,16 @@ import pytest
 from harness import work
 
 import gdbext
+from gdbext.answers import hang
+from gdbext.answers.rank_memory import RANK
 from gdbext.api import bundled_memory, verdicts
 from gdbext.bundle import contents, format, page, paths
-from gdbext.commands import llm_bundle, table
+from gdbext.commands import llm_bundle, llm_memory, table
 from gdbext.engines import targets, what
 from gdbext.engines.processes import ProcessRef
 from gdbext.errors import GdbextError
+from gdbext.render.fields import Fields
+from gdbext.render.text import PLAIN
 from gdbext.session.session import Session
 from gdbext.setup import outside
 
@@ -144,6 +148,64 @@ def test_twice_as_many_processes_take_twice_as_long(label, tmp_path):
 
 def test_more_processes_than_members_are_refused(tmp_path):
     assert "more than 4096 processes" in refused(many(tmp_path / "x", 4097, "TP{}".format))
+
+
+def example(kind, depth=4):
+    """JSON of a kind of field, with everything that it may have."""
+    if isinstance(kind, Fields):
+        return {f.name: {"owner": "tensor"}.get(f.name) or example(f.kind, depth - 1) for f in kind}
+    if isinstance(kind, list):
+        return [example(kind[0], depth - 1)] if depth > 0 else []
+    if isinstance(kind, tuple):
+        return example(kind[0], depth)
+    return {str: "x", int: 7, float: 1.5, bool: True, dict: {}, list: [1, 2], None: None}[kind]
+
+
+def damaged(value, draw):
+    """The same with one place drawn that lacks a member or has another value."""
+    odd = [None, 5, 0, -1e308, 10**299, "\x1b[2J", [], {}, [None], [5], {"a": 1}, [[1]], [{}], True]
+    keys = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    if not keys or draw.random() < 0.2:
+        return draw.choice(odd)
+    key = draw.choice(keys)
+    changed = value.copy()
+    if isinstance(value, dict) and draw.random() < 0.15:
+        del changed[key]
+    else:
+        changed[key] = damaged(value[key], draw)
+    return changed
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_what_a_box_says_is_shown_or_is_damage_in_one_line(seed, tmp_path):
+    draw = random.Random(seed)
+    said, memory = example(hang.ANSWER), {"ranks": [{**example(RANK), "partial": ["x"]}]}
+    manifest = {"schema": format.BOX, "node": "a", "time": 1e9, "processes": [{"label": "TP0", "pid": 7, "file": "m/a"}]}
+    for n in range(8):
+        path = str(tmp_path / f"{n}.gdbext")
+        parts = [manifest, said, memory]
+        which = draw.randrange(3) if n else 3  # the first is whole
+        members = [damaged(one, draw) if number == which else one for number, one in enumerate(parts)]
+        names = ("manifest.json", "verdict.json", "memory.json")
+        made(path, [*((name, json.dumps(one)) for name, one in zip(names, members)), ("m/a", "x")], zipfile.ZIP_STORED)
+        shown = ""
+        with contextlib.ExitStack() as stack:
+            if n:
+                stack.enter_context(contextlib.suppress(GdbextError))
+            found = verdicts.of_bundles([ProcessRef(core=path)])
+            shown = found.text() + found.text(verbose=True) + found._repr_html_()
+            told = llm_memory._bundled(f"{path}/TP0", "TP0")
+            shown += llm_memory._text(told[0], PLAIN) if told else ""
+        assert "\x1b" not in shown and (n or "resident" in shown)
+
+
+@pytest.mark.parametrize("at", [None, "x", -1e300, 1e300, True, 0, [1]])
+def test_a_box_without_a_time_is_of_no_date(at, tmp_path):
+    manifest = {"schema": format.BOX, "time": at, "processes": [{"label": "TP0", "pid": 7, "file": "m/a"}]}
+    members = {"manifest.json": manifest, "verdict.json": example(hang.ANSWER), "m/a": {}}
+    path = made(tmp_path / "x", [(name, json.dumps(one)) for name, one in members.items()])
+    said = verdicts.of_bundles([ProcessRef(core=path)]).text()
+    assert "not known, when the box was made" in said and "1970" not in said
 
 
 def test_two_members_of_one_name_are_refused(tmp_path):

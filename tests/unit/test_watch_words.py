@@ -134,7 +134,25 @@ def test_the_port_is_this_machines_alone_and_a_slow_client_keeps_none(server):
         one.close()
 
 
-@pytest.mark.parametrize("where", ["x", "1.2.3.4:99999", "host.that.is.not.invalid:0", ":"])
+def test_connections_that_ask_nothing_keep_nobody_out(server):
+    """As many as are served, each of which comes again when it was ended."""
+    idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(metrics.CLIENTS)]
+    for _ in range(20):
+        assert "gdbext_watch_looks" in got(server)[1]
+        for number, one in enumerate(idle):
+            one.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                with contextlib.suppress(ConnectionError):
+                    assert one.recv(1) == b""
+                one.close()
+                idle[number] = socket.create_connection(("127.0.0.1", server.port))
+    for one in idle:
+        one.close()
+
+
+@pytest.mark.parametrize(
+    "where", ["\u00b2", "9" * 5000, "+1", "\u0663\u0664", "x", "1.2.3.4:99999", "host.that.is.not.invalid:0", ":"]
+)
 def test_an_address_that_is_none_is_an_error(where):
     with pytest.raises(GdbextError):
         metrics.Server(metrics.Metrics(), where)
