@@ -37,7 +37,8 @@ class Way(NamedTuple):
 class Primitive:
     """One kind of object at which threads or tasks wait.
 
-    * `kind`: of its edges; `classes`: full names of its classes
+    * `kind`: of its edges, by which rules know how it behaves ("Event", "Condition", "Future", "Lock", "Job" …, with a library's
+      name before it or not): what behaves otherwise has a word of its own. `classes`: full names of its classes
     * `file`: the end of the path of the library's file in which its waiters stand
     * `state`: {word of `ready`, or "bound": the attributes that lead to it}
     * `shows`: its state in words, attributes in braces
