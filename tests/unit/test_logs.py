@@ -96,7 +96,7 @@ def test_what_is_read_is_bounded_and_a_log_that_begins_anew_is_read(tail):
     found = written(tail, "INFO x\n" * 200_000)
     assert found.skipped > 1_000_000 and found.levels["INFO"] <= logs.AT_ONCE / 7 + 1
     tail.path.write_text("ERROR anew\n")
-    assert tail.look() == ({"ERROR": 1}, [], 0)
+    assert tail.look()[:3] == ({"ERROR": 1}, [], 0)
     os.unlink(tail.path)
     with pytest.raises(FileNotFoundError):
         tail.look()
