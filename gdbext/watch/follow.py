@@ -186,6 +186,7 @@ class Followed:
         """Ends it all."""
         for rank in self.ranks.values():
             rank.close()
+        self.shared.logs.close()
 
 
 def engine_of(ref: ProcessRef) -> str:
