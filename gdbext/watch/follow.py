@@ -162,6 +162,7 @@ class Followed:
         self.dead.append(found)
         self.ranks.pop(rank.pid, None)
         self._left.append((engine, rank.label, rank.pid))
+        rank.beside.read_log(at, rank.ring)  # what it wrote last tells most
         rank.close()
         self._regroup()
         self._due = min(self._due, time.monotonic() + SOONEST)

@@ -126,7 +126,6 @@ class Rank:
             self.dying = now
         if self.state in GONE:
             self.end = self.life.end()
-            self.beside.read_log(at, self.ring)
             return None
         self.life.look(now)
         clock, before = process_clock(self.pid), self._clock
