@@ -14,11 +14,9 @@ import time
 
 from ..errors import AwayError, FaultError, GdbextError
 from . import helpers
-from .procfs import state_of
 
 MODULE = "gdbext.access.fetcher"
 PATIENCE = 1.0  # seconds that a page is waited for
-START = 20.0  # seconds in which a helper has started, or has sent what it has: a full machine runs it late
 STARVED = 20  # times PATIENCE that a helper may want a CPU
 LOST = 3  # helpers left behind at the same time; with so many no page is asked for any more
 AGAIN = 60.0  # seconds after which a page that did not arrive is asked for again
@@ -68,9 +66,9 @@ class Fetcher:
             try:
                 if self._helper is None:
                     self._helper = helper
-                    helper.receive(START)  # it is there
+                    helper.receive(helpers.START)  # it is there
                 helper.send(REQUEST.pack(pid, address, size))
-                found = _answer(helper)
+                found = helper.answer(PATIENCE, STARVED)
             except EOFError:
                 helper.end()  # it was killed
                 self._helper = None
@@ -85,17 +83,6 @@ class Fetcher:
                 return found
             break
         raise FaultError(address, size)
-
-
-def _answer(helper: helpers.Helper) -> bytes:
-    """A helper's answer; `TimeoutError` once it has waited for `PATIENCE`. One that wants a CPU and gets none does not wait for a
-    page."""
-    for _ in range(STARVED):
-        if helper.comes(PATIENCE):
-            return helper.receive(START)
-        if state_of(helper.pid) != "R":
-            break
-    raise TimeoutError
 
 
 AWAY = f"the page is not in memory, and its source did not deliver it in {PATIENCE:g} s"

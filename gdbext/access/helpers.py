@@ -19,12 +19,14 @@ from .. import log, package
 from ..errors import no_process
 from . import own_end, ptrace
 from .guard import find_python
+from .procfs import state_of
 
 if TYPE_CHECKING:
     import subprocess
 
 LENGTH = struct.Struct("<I")
 LOOK = 0.2  # seconds between two looks at a process that is waited for
+START = 20.0  # seconds in which a helper has started, or has sent what it has: a full machine runs it late
 FAREWELL = 0.5  # seconds for a killed helper to end; one in uninterruptible sleep is left to the kernel
 
 
@@ -117,6 +119,16 @@ class Helper(Channel):
 
     def comes(self, seconds: float | None) -> bool:
         return super().comes(seconds) if seconds is None else answers(self.pid, self.socket.fileno(), seconds)
+
+    def answer(self, patience: float, starved: int) -> bytes:
+        """Its answer; `TimeoutError` once it has waited for `patience` seconds. One that wants a CPU and gets none waits for
+        nothing: it has so long up to `starved` times."""
+        for _ in range(starved):
+            if self.comes(patience):
+                return self.receive(START)
+            if state_of(self.pid) != "R":
+                break
+        raise TimeoutError
 
     def end(self, seconds: float = FAREWELL) -> None:
         """Kills the process and waits a limited time for its end. A process in an uninterruptible wait of the kernel ends only

@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 import struct
-from typing import Protocol
+from typing import Container, Protocol
 
 from ..errors import NotFoundError
 
@@ -89,14 +89,16 @@ def open_beneath(root: int, path: str, flags: int = os.O_RDONLY) -> int:
             os.close(one)
 
 
-def opened(found: int, flags: int) -> int:
+def opened(found: int, flags: int, devices: Container[int] = ()) -> int:
     """Opens the regular file that the O_PATH descriptor `found` is of, and closes that. `OSError` for anything else: to open a
-    device may act (a watchdog is armed), and lets the writer of a FIFO go on."""
+    device may act (a watchdog is armed), and lets the writer of a FIFO go on. `devices`: of file systems whose files are not
+    opened."""
     try:
-        mode = os.fstat(found).st_mode
+        there = os.fstat(found)
+        mode = there.st_mode
         if stat.S_ISLNK(mode):  # it was not to be followed
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        if not stat.S_ISREG(mode):
+        if not stat.S_ISREG(mode) or there.st_dev in devices:
             raise OSError(errno.EINVAL, "not a regular file")
         return os.open(f"/proc/self/fd/{found}", (flags | os.O_CLOEXEC) & ~os.O_NOFOLLOW)
     finally:

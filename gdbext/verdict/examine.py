@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import TYPE_CHECKING, Any, Container, Iterable, Sequence
@@ -17,6 +18,7 @@ from ..engines.processes import ProcessRef, ranks_of
 from ..engines.sightings import Look
 from ..errors import GdbextError
 from ..observe.clocks import ancestors, askers
+from ..observe.log_reader import Logs
 from ..observe.window import PRESSED, STILL
 from ..requests import collect, instances, join
 from ..requests.model import BEHIND, NEVER_FITS
@@ -250,14 +252,15 @@ def _untraced(refused: Sequence[ProcessState], ask: bool = True) -> list[dict[st
     process that has it. Without `ask` nothing is waited for: no port, and no ring that is to move."""
     if not ask:
         return [{**untraced.data(s), "http": None, "rings": [], "ras": None, "log": None} for s in refused]
-    logs: set[tuple[int, int]] = set()
     rings, ras = shm_files.of_processes([s.pid for s in refused]), None
     told = []
     for s in refused:
         own = ras is None and nccl_ras.ask(s.pid) or None
         ras = ras or own
         told.append({**untraced.data(s), "http": endpoints.of_rank(s.rank), "rings": rings[s.pid], "ras": own})
-        told[-1]["log"] = untraced.log_of(s.pid, logs)
+    with contextlib.closing(Logs()) as logs:
+        for s, one in zip(refused, told):
+            one["log"] = untraced.log_of(s.pid, logs)
     return told
 
 

@@ -4,14 +4,14 @@ proc(5): every user may read stat, status, schedstat and comm of a thread; wchan
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from typing import Any
 
 from .. import log
 from ..access.procfs import read_or_empty, wait_channel
-from ..observe import logs
+from ..observe.log_reader import Logs
+from ..observe.logs import AT_ONCE, Traceback
 from .facts import ProcessState
 
 BUSY = 0.05  # of a CPU: a thread that uses more is named
@@ -42,20 +42,16 @@ def _text(pid: int, tid: int, name: str) -> str:
     return read_or_empty(pid, f"task/{tid}/{name}").decode("utf-8", "replace").strip()
 
 
-def log_of(pid: int, known: set[tuple[int, int]]) -> dict[str, Any] | None:
+def log_of(pid: int, logs: Logs) -> dict[str, Any] | None:
     """What the end of a process's log tells, `{levels: {level: lines}, quiet: seconds since it was written to, error, frames}`,
-    the last two of the last traceback; None where it has none that may be read, or one of `known`, to which it is added."""
+    the last two of the last traceback; None where it has none that may be read, or one that was read for another process."""
     with log.passing_over(OSError):
-        found = logs.file_of(pid)
-        if found is None or found[1] in known:
+        key = logs.join(pid, AT_ONCE)
+        said = logs.read(key) if key is not None and len(logs.users(key)) == 1 else None
+        if said is None:
             return None
-        known.add(found[1])
-        tail = logs.Tail(found[0], pid, logs.AT_ONCE)
-        try:
-            said, quiet = tail.look(), max(0.0, time.time() - os.stat(found[0]).st_mtime)
-        finally:
-            tail.close()
-        last = said.tracebacks[-1] if said.tracebacks else logs.Traceback((), "")
+        last = said.tracebacks[-1] if said.tracebacks else Traceback((), "")
+        quiet = max(0.0, time.time() - said.written)
         return {"levels": said.levels, "quiet": round(quiet, 1), "error": last.error, "frames": list(last.frames)}
     return None
 

@@ -9,30 +9,37 @@ from typing import Any
 from .. import log
 from ..cpython.runtime import Runtime
 from ..errors import GdbextError
-from ..observe.logs import LEVELS, Tail, file_of
+from ..observe.log_reader import Key, Logs
+from ..observe.logs import LEVELS
 from ..torch import collectives, cuda_allocator
 from .ring import Ring
 
 EVERY = 5.0  # seconds between two readings, at least
 SELDOM = 60.0  # the same where there is nothing to read
+LATEST = 300.0  # the same at most, whatever a reading took
 PART = 0.0003  # of a CPU, for each process
 MOST_GROUPS = 32
 LOG, TRACEBACK, COLLECTIVES, DEVICE = "log", "traceback", "collectives", "device"
 
 
 class Beside:
-    """Of one process. `logs`: of all that are followed, by file: several write to one, which is read once."""
+    """Of one process. `logs`: of all that are followed. Of several that write to one, the first one reads it, and each at its
+    end."""
 
-    def __init__(self, pid: int, logs: dict[tuple[int, int], Tail]) -> None:
+    def __init__(self, pid: int, logs: Logs) -> None:
         self._pid, self._logs, self._due, self._file_due = pid, logs, 0.0, 0.0
-        self._mine: tuple[int, int] | None = None  # the log that is read for this process
+        self._log: Key | None = None
 
     def look(self, now: float, at: float, ring: Ring, rt: Runtime | None) -> None:
         """One look, where it is due. `rt`: None where the process has not run since, or cannot be read."""
         if now < self._due:
             return
-        began = time.thread_time()
-        self.read_log(now, at, ring)
+        began, before = time.thread_time(), self._logs.cpu
+        if self._log is None and now >= self._file_due:
+            self._file_due = now + SELDOM
+            self._log = self._logs.join(self._pid)
+        if self._log is not None and self._logs.users(self._log)[0] == self._pid:
+            self.read_log(at, ring)
         has = False
         if rt is not None:
             rt.target.invalidate()
@@ -42,26 +49,21 @@ class Beside:
                     has = has or bool(found)
                     if found:
                         ring.note(at, what, found)
-        self._due = now + max(EVERY if has or self._mine else SELDOM, (time.thread_time() - began) / PART)
+        took = time.thread_time() - began + self._logs.cpu - before
+        self._due = now + min(max(EVERY if has or self._log else SELDOM, took / PART), LATEST)
 
-    def read_log(self, now: float, at: float, ring: Ring) -> None:
+    def read_log(self, at: float, ring: Ring) -> None:
         """What was logged meanwhile; also of a process that has just ended."""
-        with log.passing_over(OSError):
-            self._read_log(now, at, ring)
-
-    def _read_log(self, now: float, at: float, ring: Ring) -> None:
-        if self._mine is None and now >= self._file_due:
-            self._file_due = now + SELDOM
-            found = file_of(self._pid)
-            if found is not None and found[1] not in self._logs:
-                self._logs[found[1]], self._mine = Tail(found[0], self._pid), found[1]
-        if self._mine is None:
+        if self._log is None:
             return
         try:
-            said = self._logs[self._mine].look()
-        except OSError:
+            said = self._logs.read(self._log)
+        except OSError as e:
+            log.passed_over(e)
             self.close()
-            raise
+            return
+        if said is None:
+            return
         if said.levels or said.skipped:
             told = {name: said.levels[name] for name in LEVELS if name in said.levels}
             ring.note(at, LOG, {**told, **({"skipped": said.skipped} if said.skipped else {})}, True)
@@ -69,12 +71,10 @@ class Beside:
             ring.note(at, TRACEBACK, {"error": one.error, "frames": list(one.frames)}, True)
 
     def close(self) -> None:
-        """The log is another one's to read from now on."""
-        if self._mine is not None:
-            mine = self._logs.pop(self._mine, None)
-            self._mine = None
-            if mine is not None:
-                mine.close()
+        """The log is read for it no longer."""
+        if self._log is not None:
+            self._logs.leave(self._log, self._pid)
+            self._log = None
 
 
 def _collectives(rt: Runtime) -> dict[str, Any]:

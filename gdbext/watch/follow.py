@@ -172,6 +172,7 @@ class Followed:
         self.dead.append(found)
         self.ranks.pop(rank.pid, None)
         self._left.append((engine, rank.label, rank.pid))
+        rank.beside.read_log(at, rank.ring)  # what it wrote last tells most
         rank.close()
         self._regroup()
         self.targets.rest()
@@ -198,6 +199,7 @@ class Followed:
         for rank in self.ranks.values():
             rank.close()
         self._ends.close()
+        self.shared.logs.close()
 
 
 def engine_of(ref: ProcessRef) -> str:

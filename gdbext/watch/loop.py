@@ -200,7 +200,8 @@ class Watch:
         found.throttled = self._throttle(found.clock)
         found.memory, found.stalls, found.boxes = resident_bytes(os.getpid()), self.stalls, len(self.boxes)
         found.box = sum(one.box for one in found.ranks) + sum(e.ring.bytes for e in self.followed.engines)
-        found.cost, found.took = time.process_time() - self._spent, time.thread_time() - began
+        found.cost = time.process_time() - self._spent + self.followed.shared.logs.cpu
+        found.took = time.thread_time() - began
         self.look = found
         for hear in self.hands.on_look:
             self._hand(hear, found)

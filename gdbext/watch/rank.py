@@ -14,7 +14,7 @@ from ..engines.processes import ProcessRef
 from ..errors import GdbextError
 from ..heap.counters import Growth
 from ..observe.clocks import clock_of
-from ..observe.logs import Tail
+from ..observe.log_reader import Logs
 from ..observe.observer import thread_sample
 from ..observe.thread_files import Files
 from ..timeline.recording import DROPPED, STATES, Frame, Recording
@@ -39,7 +39,7 @@ class Shared:
 
     def __init__(self) -> None:
         self.files, self.rec = Files(), Recording(1.0, time.time())
-        self.logs: dict[tuple[int, int], Tail] = {}
+        self.logs = Logs()
         self._texts: dict[Frame, str] = {}
 
     @property
@@ -126,7 +126,6 @@ class Rank:
             self.dying = time.monotonic()
         if self.state in GONE:
             self.end = self.life.end()
-            self.beside.read_log(now, at, self.ring)
             return None
         self.life.look(now)
         clock, before = process_clock(self.pid), self._clock

@@ -1,5 +1,6 @@
-"""Places where a look is hard, each a context manager that makes it: pages that do not come, a debugger that holds the process,
-no room in its memory group, a root that is read-only, a full disk, a frozen group. They skip where they cannot be made."""
+"""Places where a look is hard, each a context manager that makes it: pages that do not come, files that are not answered for, a
+debugger that holds the process, no room in its memory group, a root that is read-only, a full disk, a frozen group. They skip
+where they cannot be made."""
 
 import contextlib
 import os
@@ -60,6 +61,29 @@ def absent(path, kind, folder):
                 subprocess.run(["umount", "-f", folder], capture_output=True, check=False)
     finally:
         subprocess.run(["umount", "-l", folder], capture_output=True, check=False)
+
+
+@contextlib.contextmanager
+def silent(folder):
+    """-> Popen of the file server of `folder`, in which every name is an empty file. After its `quiet()` it answers nothing;
+    once it is killed, those that wait for it go on with an error."""
+    if os.geteuid():
+        pytest.skip("no permission to mount a file system")
+    os.mkdir(folder)
+    with spawned([sys.executable, os.path.join(SUBJECTS, "silent_files.py"), folder], ready="") as server:
+        if server.said != "ready":
+            pytest.skip("no fuse here")
+
+        def quiet():
+            print(file=server.stdin, flush=True)
+            assert server.stdout.readline() == "silent\n"
+
+        server.quiet = quiet
+        try:
+            yield server
+        finally:
+            server.kill()
+            subprocess.run(["umount", "-l", folder], capture_output=True, check=False)
 
 
 @contextlib.contextmanager

@@ -137,6 +137,7 @@ GROWN = [
     ("timeline", 25, "functions of a frame, self and total"),
     ("engines", 25, "bytes of a request that a server has not read"),
     ("observe", 160, "the engine's log: levels and tracebacks' frames, and nothing that a user wrote"),
+    ("observe", 260, "logs are read by a helper, and only sources are opened for what a user wrote into one"),
     ("watch", 130, "what the last minutes have beside threads: log, collectives, memory of GPUs"),
     ("answers", 110, "where the memory of a rank is, which left commands: a bundle keeps it too"),
     ("api", 105, "several bundles are judged as their machines; where memory was when a bundle was made"),

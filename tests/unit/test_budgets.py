@@ -27,6 +27,7 @@ OWN = {  # what this pack writes itself, to itself: JSON that nobody else has a 
     "access/collect.py": "what the collector says",
     "access/holder.py": "what the holder says",
     "access/kept_symbols.py": "what it wrote into the user's cache folder, checked by a sum",
+    "observe/log_reader.py": "what it asks the helper that reads logs, and that answers",
     "package.py": "the pack's own tables",
     "session/rehearsal.py": "the options of the command that is rehearsed",
     "setup/inside.py": "what the outer process asks",
