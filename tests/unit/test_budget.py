@@ -107,7 +107,7 @@ GROWN = [
     ("commands", 45, "pyheap -watch says who makes it grow: its help, and the watch between its two walks"),
     ("access", 85, "writes to a word as samples of the kernel's: who makes a container longer"),
     ("heap", 480, "who makes it grow without samples: lines that are followed, writers of containers, counters for the watch"),
-    ("heap", 450, "without samples the library is told by calls on stacks; what allocators hold free says who need not keep it"),
+    ("heap", 570, "without samples the library is told by calls on stacks; what allocators hold free says who need not keep it"),
     ("observe", 12, "until when a thread sleeps"),
     ("commands", 65, "llm-watch stays: what it means by WHAT later, its events, its end by a signal"),
     ("commands", 110, "llm-watch stays: what it means by WHAT later, its events, its end, what its box holds"),
