@@ -46,7 +46,7 @@ LOOKS = 24  # of all mappings, at most
 LOOK_SHARE = 0.003  # of a CPU for them
 FREE_SHARE = 0.002  # of a CPU, for looks at what allocators hold free
 CHECKED = 48  # samples of which each such look asks
-AMPLE = 5 << 18  # bytes of free pools: more than a new arena of Python's has
+AMPLE = 100 << 10  # bytes of pools that were used before: who takes them touches no new page
 DETAIL = 12  # samples of a round whose stacks are told
 MAX_TAKEN = 20_000
 MAX_LATER = 500  # samples, of 8 KiB at most
@@ -470,16 +470,17 @@ class GrowWatch:
             for row in rows:
                 if not row.place.library and sum(row.kind == one.kind for one in rows) == 1:
                     self._library(row, self.calls)
-            rows = [row.doubted() if row.place != Place() and self._doubtful(row) else row for row in rows]
+        rows = [row.doubted() if row.place != Place() and self._doubtful(row) else row for row in rows]
         for row in rows:
             row.names = [self.name(tid) for tid in row.tids]
         return rows
 
     def _doubtful(self, row: Row) -> bool:
         """Whether memory of that kind was free as it grew: then who touches new pages need not be who keeps some."""
-        if row.kind in (HEAP, ARENAS):
-            return self.free.often(row.kind == HEAP)
-        if row.kind != grown.ANONYMOUS:
+        if row.kind in (HEAP, ARENAS) and self.free.often(row.kind == HEAP):
+            own = [one for one in self.taken if one.kind == row.kind and one.stays and one.place[2:] == row.place[2:]]
+            return self.faults is None or sum(one.freed for one in own) > grown.SELDOM * len(own)
+        if row.kind != grown.ANONYMOUS or not self._pools:
             return False
         ample = sum(free > AMPLE for _, free in self._pools) > OFTEN * len(self._pools)
         return ample and 2 * (self._pools[-1][0] - self._pools[0][0]) > row.bytes
