@@ -99,6 +99,7 @@ def _function_name(rt: Runtime, address: int) -> str:
 
 # ---- acquire and release ---------------------------------------------------------------------------------------------
 _METHOD = re.compile(r"([A-Za-z_][\w.]*)\.(\w+)\(")
+_STATEMENT = re.compile(r"\s*([A-Za-z_][\w.]*)\.(\w+)\(")  # nothing decides whether it is run
 MAX_CALLS = 32  # of a function's source, before its line and after it
 _ACQUIRE = re.compile(r"([A-Za-z_][\w.]*)\.acquire\(")
 
@@ -141,9 +142,11 @@ def method_pairs(frame: PyFrame) -> list[tuple[str, str, int, str, int]]:
         return []
 
     def found() -> list[tuple[str, str, int, str, int]]:
-        calls = [(n, path, method) for n, text in (_source(frame) or {}).items() for path, method in _METHOD.findall(text)]
-        after = [one for one in calls if one[0] >= line][:MAX_CALLS]
-        before = [one for one in calls if one[0] < line and one[2] != "acquire"][-MAX_CALLS:]
+        source = _source(frame) or {}
+        calls = [(n, path, method) for n, text in source.items() for path, method in _METHOD.findall(text) if n >= line]
+        after = calls[:MAX_CALLS]
+        whole = [(n, _STATEMENT.match(source[n])) for n in _before(source, line)]
+        before = [(n, one[1], one[2]) for n, one in whole if one is not None and one[2] != "acquire"][-MAX_CALLS:]
         later = {method for _, _, method in after}
         return [
             (path, method, n, last, given)
@@ -154,6 +157,21 @@ def method_pairs(frame: PyFrame) -> list[tuple[str, str, int, str, int]]:
 
     pairs: list[tuple[str, str, int, str, int]] = frame.rt.target.cached(("method pairs", frame.code.address, line), found)
     return pairs
+
+
+def _before(source: dict[int, str], line: int) -> list[int]:
+    """The lines whose statements were run before the one at `line`: nothing from there to it stands further out."""
+    found: list[int] = []
+    least = _indent(source.get(line, ""))
+    for n in sorted((n for n in source if n < line and source[n].strip()), reverse=True):
+        if _indent(source[n]) <= least:
+            least = _indent(source[n])
+            found.append(n)
+    return found[::-1]
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip())
 
 
 def line_of(frame: PyFrame) -> str:

@@ -151,7 +151,8 @@ class Finder:
 
     def _ipc_lock(self, thread: ThreadView, futex: int) -> Edge | None:
         """The edge to a semaphore or a file that other processes lock too; None where the thread waits for neither."""
-        where = outer_place(thread.python, thread.python[0]) if thread.python else str(thread.top or "")
+        own = (*LIBRARY, "/multiprocessing/queues.py")
+        where = outer_place(thread.python, thread.python[0], own) if thread.python else str(thread.top or "")
         edge = Edge(self.node(thread), "", "Lock", address=futex or 0, where=where)
         semaphore = ipc_locks.semaphore_at(self.target, futex) if futex else None
         if semaphore:
