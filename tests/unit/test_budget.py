@@ -149,7 +149,7 @@ GROWN = [
     ("access", 55, "how long each thread of a snapshot had run; what a process is called; overflows of stacks"),
     ("render", 35, "cells that are cut in their middle, so that a row stays a line"),
     ("session", 30, "what completes processes and operands, for shells and gdb alike"),
-    ("cpython", 165, "loops without a way out: programs that work by the clock are idle or busy, not unknown"),
+    ("cpython", 220, "loops without a way out: programs by the clock are idle or busy; signal handlers, of which 50 from heap"),
     ("verdict", 120, "healthy programs by rounds, new memory, a library's own threads, children: 30 of 54 to four of five"),
 ]
 FEW = 25  # lines by which a room may be over: a sentence, a parameter
