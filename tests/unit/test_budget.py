@@ -107,4 +107,90 @@ GROWN = [
     ("commands", 45, "pyheap -watch says who makes it grow: its help, and the watch between its two walks"),
     ("access", 85, "writes to a word as samples of the kernel's: who makes a container longer"),
     ("heap", 480, "who makes it grow without samples: lines that are followed, writers of containers, counters for the watch"),
-    ("heap", 570, "without samples the library is told by calls on stacks; what allocators hold free says who need not keep it"),
+    ("observe", 12, "until when a thread sleeps"),
+    ("commands", 65, "llm-watch stays: what it means by WHAT later, its events, its end by a signal"),
+    ("commands", 110, "llm-watch stays: what it means by WHAT later, its events, its end, what its box holds"),
+    ("observe", 30, "the sockets of a network, read once for all its processes; a sleep without its files"),
+    ("observe", 265, "what /proc says of processes that may not be traced: who ran, and both ends of each wait"),
+    ("verdict", 265, "who keeps others waiting, judged without permission to trace"),
+    ("commands", 75, "answers of what may not be traced; the watch's options for machines"),
+    ("watch", 850, "events, a program, OpenMetrics, units, alerts and a dashboard: the watch for machines"),
+    (
+        "watch",
+        90,
+        "nothing ends or deceives the watch: failures of searches, readings, listeners, disks; boxes of watches before",
+    ),
+    ("setup", 110, "gdbext allow: a few lines in an image where nobody may trace"),
+    ("setup", 25, "doctor says the version of everything: a report begins with it"),
+    ("__main__", 25, "arguments of set-up are a table; gdbext allow"),
+    ("stacks", 40, "what callbacks of a loop's descriptors and signals tell; which tasks have a client to answer"),
+    (
+        "verdict",
+        30,
+        "other programs at a chain's end are read; sends, terminals and shared signals in the proof that nothing ends it",
+    ),
+    ("answers", 100, "llm-top: oldest requests, functions, ranks by lag, bars; the log of what may not be traced"),
+    ("commands", 80, "llm-top: panels of requests, functions, the verdict; a bundle by a key"),
+    ("verdict", 60, "without permission: what a log's end tells, a server that reads no request"),
+    ("requests", 30, "the ages of open requests and who has each, for llm-top"),
+    ("timeline", 25, "functions of a frame, self and total"),
+    ("engines", 25, "bytes of a request that a server has not read"),
+    ("observe", 160, "the engine's log: levels and tracebacks' frames, and nothing that a user wrote"),
+    ("watch", 130, "what the last minutes have beside threads: log, collectives, memory of GPUs"),
+    ("answers", 110, "where the memory of a rank is, which left commands: a bundle keeps it too"),
+    ("api", 105, "several bundles are judged as their machines; where memory was when a bundle was made"),
+    ("watch", 175, "watches of several machines ask one another for boxes of one moment, and one verdict is written"),
+    ("timeline", 120, "recordings of what fails, and with the names of tasks; the functions of llm-top"),
+    ("timeline", 190, "two moments of the same processes compared: threads, memory, objects, requests"),
+    ("answers", 320, "llm-diff; source that only the process has; llm-top of programs; locks by place"),
+    ("agents", 75, "titles, resources, prompts; the guide as agents can use it"),
+    ("commands", 130, "llm-diff; one name for output files; recordings of tasks and failures"),
+    ("heap", 15, "writes to a grown container are sampled a few at a time, and told apart"),
+    ("access", 55, "how long each thread of a snapshot had run; what a process is called; overflows of stacks"),
+    ("render", 35, "cells that are cut in their middle, so that a row stays a line"),
+    ("session", 30, "what completes processes and operands, for shells and gdb alike"),
+    ("cpython", 220, "loops without a way out: programs by the clock are idle or busy; signal handlers, of which 50 from heap"),
+    ("verdict", 120, "healthy programs by rounds, new memory, a library's own threads, children: 30 of 54 to four of five"),
+]
+FEW = 25  # lines by which a room may be over: a sentence, a parameter
+SLACK = 500
+
+
+def rooms():
+    """{room: lines}; a module that is no folder is a room of its own."""
+    found = collections.Counter()
+    for folder, _, names in os.walk(PACK):
+        for name in names:
+            if name.endswith(".py"):
+                path = os.path.join(folder, name)
+                with open(path, encoding="utf-8") as f:
+                    found[os.path.relpath(path, PACK).split(os.sep)[0].replace(".py", "")] += sum(1 for _ in f)
+    return found
+
+
+def allowed():
+    found = collections.Counter(BUDGET)
+    for room, lines, why in GROWN:
+        assert lines > 0 and len(why) > 20, (room, "say what the lines are for")
+        found[room] += lines
+    return found
+
+
+@pytest.mark.sources
+def test_no_room_is_larger_than_its_budget():
+    found, budget = rooms(), allowed()
+    over = [
+        f"{room}: {lines} lines, {budget[room]} allowed" for room, lines in sorted(found.items()) if lines > budget[room] + FEW
+    ]
+    assert not over, "delete, or add to GROWN of tests/unit/test_budget.py and say why:\n" + "\n".join(over)
+
+
+@pytest.mark.sources
+def test_what_was_given_back_is_not_budget_for_something_else():
+    found, budget = rooms(), allowed()
+    under = [f"{room}: {found[room]} lines, {budget[room]} allowed" for room in budget if found[room] < budget[room] - SLACK]
+    assert not under, "lower BUDGET of tests/unit/test_budget.py:\n" + "\n".join(under)
+
+
+if __name__ == "__main__":
+    print("".join(f'    "{room}": {lines},\n' for room, lines in sorted(rooms().items())), end="")

@@ -187,7 +187,7 @@ def goes_round(**main):
     return one
 
 
-def test_one_that_sleeps_between_its_rounds_is_idle_and_busy_where_it_did_something():
+def test_between_its_rounds_one_is_idle_and_busy_where_it_did_something():
     assert judge([goes_round()]).kind == "idle"
     assert judge([goes_round(rounds=False)]).kind == "unknown"  # it may wait for a result
     one = goes_round(woke=2)
@@ -218,7 +218,7 @@ def test_new_memory_is_progress_in_one_call():
     assert said(took=5000, handles="ValueError") != "busy"
 
 
-def test_an_event_that_a_handler_in_python_sets_is_waited_for_until_the_end():
+def test_an_event_that_a_handler_sets_is_waited_for_until_the_end():
     one = process("a", python("main"), role="", edge=Edge(node("a"), "x", "Event", address=5, named=True))
     one.signals = ["SIGTERM"]
     assert judge([one]).kind == "unknown"

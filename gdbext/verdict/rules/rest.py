@@ -10,7 +10,7 @@ from ..facts import Facts, Node, ProcessState, ThreadState, Verdict
 from ..fronts import open_at
 from ..graph import step
 from ..nodes import in_selector, moves, owed, sleeps
-from ..purpose import aims, between_rounds, ends, exchanges, gets_on, parked, serves, to_end
+from ..purpose import aims, between_rounds, ends, exchanges, gets_on, others, parked, serves, to_end
 from ..walk import outlook
 from ..words import name_of
 from . import collectives, fronts, requests
@@ -87,10 +87,10 @@ def _quiet(facts: Facts, nodes: Sequence[Node]) -> bool:
     if any(f.main is not None and exchanges(facts, f.main) for f in facts):
         return False
     stayed = any(parked(facts, node) for node in nodes)
-    others = [t.node for f in facts for t in f.threads[1:] if _counts(f, t)] + [t.node for f in facts for t in f.tasks]
+    beside = [t.node for f in facts for t in f.threads[1:] if _counts(f, t)] + [t.node for f in facts for t in f.tasks]
     if any(f.served - _watched(f) and any((t.edge is not None or t.rounds) and not t.idle for t in f.threads[1:]) for f in facts):
         return False  # nobody reads a client's connection: a thread that waits for something may owe it an answer
-    for node in others:
+    for node in beside:
         t, stays = facts.thread(node), node in nodes and parked(facts, node)
         if not (stays or at_peace(facts, node)):
             return False
@@ -127,7 +127,9 @@ def _stays(facts: Facts, node: Node, engine: bool) -> bool:
     event = event and f is not None and f.role not in BEHIND
     if engine and (event or t is not None and t.still and not t.woke and sleeps(facts, node)):
         return True
-    return parked(facts, node) and (engine or f is not None and serves(f))
+    if not parked(facts, node) or f is None:
+        return False
+    return engine or serves(f) or any(between_rounds(facts, one) for one in others(f, node))
 
 
 def _goes_round(facts: Facts, node: Node) -> bool:
