@@ -149,8 +149,22 @@ GROWN = [
     ("access", 55, "how long each thread of a snapshot had run; what a process is called; overflows of stacks"),
     ("render", 35, "cells that are cut in their middle, so that a row stays a line"),
     ("session", 30, "what completes processes and operands, for shells and gdb alike"),
+    ("api", 45, "a damaged file beside others costs its own part of the verdict"),
+    ("api", 140, "tasks, arithmetic, indices as torch refuses them, the Pythons that are here: what newcomers missed"),
+    ("cpython", 50, "objects of two moments are compared by value; module:name inside brackets"),
+    ("watch", 60, "moments of this user alone, marks that killed watches left, clocks that are set back"),
+    ("heap", 570, "without samples the library is told by calls on stacks; what allocators hold free says who need not keep it"),
+    ("agents", 46, "what to do next, as a call of a tool"),
+    ("cpython", 148, "numbers of ml_dtypes in arrays, of which torch has some (25 lines left it); where tasks were made"),
+    ("heap", 20, "arrays of objects as owners"),
+    ("render", 416, "names of Rust's compiler: the grammar of its version 0, which no library of C++ reads"),
+    ("verdict", 60, "children that a process polls are read; a descriptor closed behind a loop; who rests may owe an answer"),
+    ("cpython", 60, "who has a lock that a user's own class takes in one method and gives back in another"),
+    ("stacks", 50, "locks, queues and events that are attributes of a class; who was the last at a System V semaphore"),
     ("cpython", 220, "loops without a way out: programs by the clock are idle or busy; signal handlers, of which 50 from heap"),
     ("verdict", 120, "healthy programs by rounds, new memory, a library's own threads, children: 30 of 54 to four of five"),
+    ("watch", 70, "lines that wait for a pipe or a disk, whole; what is missed is told; places of /metrics that are handed on"),
+    ("observe", 260, "logs are read by a helper, and only sources are opened for what a user wrote into one"),
 ]
 FEW = 25  # lines by which a room may be over: a sentence, a parameter
 SLACK = 500
