@@ -36,6 +36,7 @@ from .nodes import (
     standing_loop,
     streams_call,
     turns_at_rest,
+    waits_for_its_end,
     was_given,
 )
 from .states import BLOCKED, ENDED, INPUT, MOVES, NOBODY, RUNS, SLEEPS, SPINS, STOPPED, THERE, UNKNOWN, End, Step
@@ -359,7 +360,7 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
     if kinds <= {"event", "other", "file"}:
         return Step(said, (), End(node, UNKNOWN, describe_node(facts, node)))
     commands = call.name != "write" and bool(known) and all(pid in f.ancestors for pid in known)  # its parent's, which owes none
-    commands = commands and not any(_waits_for_it(other, f) for other in facts if other.pid in known)
+    commands = commands and not any(waits_for_its_end(other, f) for other in facts if other.pid in known)
     if commands and not seen:
         return Step(said, (), End(node, INPUT, f"it waits for its parent, {known[0]}, which was not read", known[0]))
     own = givers_at(f, node, call)
@@ -370,12 +371,6 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
     found = _processes(facts, f, known, said, call)
     found.kind = "rests" if outside or commands else found.kind
     return found
-
-
-def _waits_for_it(parent: ProcessState, f: ProcessState) -> bool:
-    """Whether the only thread of a parent waits for the end of a process: it gives that no command meanwhile."""
-    call = parent.main.call if parent.main is not None else None
-    return call is not None and call.name == "wait" and f.pid in call.peers and parent.sole is parent.main
 
 
 def _is_native(f: ProcessState) -> bool:
@@ -498,9 +493,8 @@ def _no_one(facts: Facts, f: ProcessState | None, edge: Edge, said: str) -> Step
         return _sources(facts, f, edge.waiter, tells)
     told = [f.signalled, *(loop.signalled for loop in f.loops)] if f is not None else []
     signals = [one[edge.address] for one in told if edge.address in one]
-    if (
-        f is not None and signals and not edge.ended and (set(signals) <= ASKED_TO_END or not f.children)
-    ):  # a child may owe another
+    others = f is not None and bool(f.children)  # a child may owe another
+    if signals and not edge.ended and (set(signals) <= ASKED_TO_END or not others):
         return Step(said, (), End(edge.waiter, INPUT, "a handler of a signal tells it"))
     note = f"; {edge.note}" if edge.note and edge.kind not in NATIVE else ""  # of these it says who else may
     if edge.ended:

@@ -200,3 +200,9 @@ def owed(facts: Facts, edges: Iterable[Edge] | None = None) -> set[Node]:
         elif len(e.candidates) == 1 or e.kind == "task":
             found |= set(e.candidates)
     return found
+
+
+def waits_for_its_end(parent: ProcessState, f: ProcessState) -> bool:
+    """Whether the only thread of a parent waits for the end of a process: it gives that no command meanwhile."""
+    call = parent.main.call if parent.main is not None else None
+    return call is not None and call.name == "wait" and f.pid in call.peers and parent.sole is parent.main

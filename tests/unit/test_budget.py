@@ -165,6 +165,9 @@ GROWN = [
     ("verdict", 120, "healthy programs by rounds, new memory, a library's own threads, children: 30 of 54 to four of five"),
     ("watch", 70, "lines that wait for a pipe or a disk, whole; what is missed is told; places of /metrics that are handed on"),
     ("observe", 260, "logs are read by a helper, and only sources are opened for what a user wrote into one"),
+    ("answers", 55, "lines to type that are whole where they are printed; what a box says is shown once as it is read"),
+    ("observe", 50, "the log is read by a helper that may hang; each file of a traceback once"),
+    ("stacks", 40, "what handlers of signals tell; roles of gunicorn, Celery, pytest and Jupyter"),
 ]
 FEW = 25  # lines by which a room may be over: a sentence, a parameter
 SLACK = 500
