@@ -493,8 +493,7 @@ def _no_one(facts: Facts, f: ProcessState | None, edge: Edge, said: str) -> Step
         return _sources(facts, f, edge.waiter, tells)
     told = [f.signalled, *(loop.signalled for loop in f.loops)] if f is not None else []
     signals = [one[edge.address] for one in told if edge.address in one]
-    others = f is not None and bool(f.children)  # a child may owe another
-    if signals and not edge.ended and (set(signals) <= ASKED_TO_END or not others):
+    if signals and not edge.ended and (set(signals) <= ASKED_TO_END or f is None or not f.children):  # a child may owe another
         return Step(said, (), End(edge.waiter, INPUT, "a handler of a signal tells it"))
     note = f"; {edge.note}" if edge.note and edge.kind not in NATIVE else ""  # of these it says who else may
     if edge.ended:
