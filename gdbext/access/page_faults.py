@@ -188,11 +188,18 @@ class Thread:
 
     def close(self) -> None:
         """Ends the events."""
-        self.forget_calls()
-        for file in self._writes.values():
-            os.close(file)
-        self._ring.close()
-        os.close(self.file)
+        if self.file >= 0:
+            self.forget_calls()
+            for file in self._writes.values():
+                os.close(file)
+            self._ring.close()
+            os.close(self.file)
+            self.file = -1
+
+    def __del__(self) -> None:
+        """A watch that ^C ends leaves no event behind in gdb, a server or a notebook."""
+        if hasattr(self, "_data"):
+            self.close()
 
 
 def _open(tid: int, kind: int, config: int, flags: int, address: int = 0, access: int = EXECUTE) -> int:
@@ -211,13 +218,15 @@ def _open(tid: int, kind: int, config: int, flags: int, address: int = 0, access
 
 class PageFaults:
     """The faults of a process's threads, as far as the kernel gives them. `GdbextError` where it gives none. `lost`: records
-    that found no room; `kernel`: faults that system calls make are among them. `call`: where the process has mmap, 0: not known.
-    """
+    that found no room; `left_out`: the threads that are not sampled; `kernel`: faults that system calls make are among them.
+    `call`: where the process has mmap, 0: not known."""
 
     def __init__(self, pid: int, tids: Iterable[int], call: int = 0) -> None:
         self.call = call
-        self.pid, self.lost, self.kernel, self.left_out = pid, 0, True, 0
+        self.pid, self.lost, self.kernel = pid, 0, True
+        self.left_out: set[int] = set()
         self.threads: dict[int, Thread] = {}
+        self._over: set[int] = set()  # files of those that have ended
         self.poll = select.poll()
         if ptrace.MACHINE not in OPEN:
             raise GdbextError(f"page faults are not sampled on {ptrace.MACHINE}")
@@ -232,7 +241,7 @@ class PageFaults:
         if tid in self.threads:
             return ""
         if len(self.threads) >= MAX_THREADS:
-            self.left_out += 1
+            self.left_out.add(tid)
             return f"{MAX_THREADS} threads are sampled already"
         try:
             try:
@@ -244,9 +253,10 @@ class PageFaults:
                 found = Thread(tid, False, self.call)
         except (OSError, ValueError) as e:
             log.passed_over(e)
-            self.left_out += 1
+            self.left_out.add(tid)
             return str(getattr(e, "strerror", "") or e)
         self.threads[tid] = found
+        self.left_out.discard(tid)
         self.poll.register(found.file, select.POLLIN)
         return ""
 
@@ -256,6 +266,7 @@ class PageFaults:
         for file, events in self.poll.poll(1000 * seconds):
             if events & (select.POLLHUP | select.POLLERR):
                 self.poll.unregister(file)
+                self._over.add(file)
 
     def take(self) -> tuple[dict[int, tuple[int, list[Fault]]], list[tuple[Mapped, Fault | None]], list[Born]]:
         """({tid: (faults, those of them that were sampled)}, mappings with the calls that made them, new threads) since the last
@@ -267,6 +278,9 @@ class PageFaults:
             count, own = thread.faults(), self._records(thread, mapped, born)
             if count or own:
                 faults[tid] = count, own
+        for tid in [tid for tid, thread in self.threads.items() if thread.file in self._over]:
+            self.threads.pop(tid).close()  # another one has its place
+        self._over.clear()
         by = collections.Counter(one.tid for one, _ in mapped)
         for tid in [tid for tid, thread in self.threads.items() if max(by[tid], thread.calls()) > MOST_CALLS]:
             self._calm(tid)

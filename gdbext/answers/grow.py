@@ -6,7 +6,7 @@ from typing import Any, Sequence
 
 from ..heap.calls import PYTHON
 from ..heap.grow_watch import GrowWatch
-from ..heap.grown import FILES, SHARED, STACKS, Place, Row
+from ..heap.grown import FILES, PARTS, SHARED, STACKS, Place, Row
 from ..heap.writers import HEAP
 from ..render import html
 from ..render.fields import NUMBER, REAL, TEXT, Field, Fields, or_none
@@ -139,7 +139,9 @@ def grow_text(one: dict[str, Any], style: Style) -> str:
     took = f"{one['seconds']:.0f} s watched, {seconds(one['cpu_seconds'])} of CPU, nothing stopped"
     first, last = (sum(one["curve"][at]["kinds"].values()) if one["curve"] else 0 for at in (0, -1))
     lines = [f"{style.title(name)}: {size(first)} -> {size(last)} resident; {took}"]
-    lines.append(PLACE.table(one["grows"], style) if one["grows"] else "nothing keeps growing")
+    short = len(one["curve"]) < PARTS
+    none = f"too short to judge: {size(last - first)} more" if short and last > first else "nothing keeps growing"
+    lines.append(PLACE.table(one["grows"], style) if one["grows"] else none)
     used = [source for source in one["sources"] if source["used"]]
     lines += [style.dim(f"without {s['source']}: {s['why']}") for s in one["sources"] if not s["used"] and s["why"]]
     if any(not row["library"] and not row["file"] for row in one["grows"]) or not one["sources"][0]["used"]:

@@ -441,6 +441,8 @@ class GrowWatch:
         """[(source, whether it was there, why not, what it cannot see)]."""
         faults = self.faults
         kernel = "" if faults is None or faults.kernel else "faults inside system calls; "
+        if faults is not None and faults.left_out:
+            kernel += f"those of {len(faults.left_out)} threads, for {len(faults.threads)} others are sampled; "
         return [
             ("page faults", faults is not None, self.why_not, kernel + CANNOT["page faults"]),
             ("new mappings", faults is not None, self.why_not, CANNOT["new mappings"]),
@@ -554,26 +556,34 @@ def _own(frames: list[PyFrame] | None) -> list[PyFrame] | None:
 
 def run(watches: Sequence[GrowWatch], seconds: float) -> None:
     """Watches processes for so long, or until all have ended."""
-    began = time.monotonic()
     for one in watches:
         one.share_with(len(watches))
     try:
-        while time.monotonic() - began < seconds and any(not one.ended for one in watches):
-            before = time.process_time()
-            for one in watches:
-                if not one.ended:
-                    one.round()
-            spent = time.process_time() - before
-            wait = min(max(ROUND * random.uniform(0.5, 1.0), spent / SHARE), 5.0)
-            until = min(time.monotonic() + wait, began + seconds)
-            if len(watches) == 1 and watches[0].faults is not None:
-                watches[0].rest(until)
-            else:
-                _follow(watches, until)
+        _rounds(watches, time.monotonic(), seconds)
+    except BaseException:
+        for one in watches:
+            if one.faults is not None:
+                one.faults.close()
+        raise
     finally:
         for one in watches:
             if one.follower is not None:
                 one.follower.end()
+
+
+def _rounds(watches: Sequence[GrowWatch], began: float, seconds: float) -> None:
+    while time.monotonic() - began < seconds and any(not one.ended for one in watches):
+        before = time.process_time()
+        for one in watches:
+            if not one.ended:
+                one.round()
+        spent = time.process_time() - before
+        wait = min(max(ROUND * random.uniform(0.5, 1.0), spent / SHARE), 5.0)
+        until = min(time.monotonic() + wait, began + seconds)
+        if len(watches) == 1 and watches[0].faults is not None:
+            watches[0].rest(until)
+        else:
+            _follow(watches, until)
 
 
 def _follow(watches: Sequence[GrowWatch], until: float) -> None:

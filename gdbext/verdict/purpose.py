@@ -7,7 +7,7 @@ from ..observe.families import Outsider
 from ..observe.window import PAGES, RUNS, STILL
 from ..stacks.waits import Edge
 from .closed import ENDS
-from .facts import Facts, Node, ProcessState, ThreadState
+from .facts import LOCKS, Facts, Node, ProcessState, ThreadState
 from .graph import step
 from .nodes import SELECTS, ends_of, from_outside, moves, owed, pool_at_work, standing_loop
 from .states import Step
@@ -78,7 +78,8 @@ def between_rounds(facts: Facts, node: Node) -> bool:
         asleep = t.rounds and not t.for_good and t.edge is None and (t.load or 0.0) <= RUNS and not t.blocked
     else:
         asleep = task is not None and task.rounds and not (task.for_good or task.answers) and standing_loop(f, task) is None
-    return asleep and node not in owed(facts, [edge for edge in facts.edges if not ends(facts, edge)])
+    edges = [edge for edge in facts.edges if not ends(facts, edge)]
+    return asleep and node not in owed(facts, edges) and not any(node in e.candidates for e in edges if e.kind in LOCKS)
 
 
 def got_round(facts: Facts, t: ThreadState, given: set[Node]) -> bool:
@@ -157,7 +158,7 @@ def exchanges(facts: Facts, t: ThreadState) -> bool:
 def ends(facts: Facts, edge: Edge) -> bool:
     """Whether a wait is for the end of other threads or tasks, or of the work that they do for a pool."""
     if edge.kind != "Future" or edge.pool:
-        return edge.kind in ENDS or edge.pool
+        return edge.kind in ENDS or edge.pool and edge.kind not in LOCKS  # a permit is given back before that
     f = facts.process(edge.waiter)
     jobs = {t.node for t in pool_at_work(f)} if f is not None else set()
     nodes = [edge.owner] if edge.owner is not None else edge.candidates

@@ -13,6 +13,7 @@ from harness.subjects import SUBJECTS, running
 
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import LayoutError
+from gdbext.observe.log_reader import Logs
 from gdbext.torch import cuda_allocator
 from gdbext.watch.beside import DEVICE, Beside
 from gdbext.watch.ring import Ring
@@ -73,7 +74,7 @@ def test_llm_memory_shows_them_and_says_why_it_cannot(library):
         (rank,) = json.loads(asked(target, "--json"))["ranks"]
         assert [g["allocated_bytes"] for g in rank["cuda_allocator"]] == [truth[n]["allocated_bytes"][0] for n in ("0", "2")]
         ring = Ring(1 << 18)
-        Beside(target.pid, {}).look(0.0, 0.0, ring, open_runtime(target))  # as a watch keeps it
+        Beside(target.pid, Logs()).look(0.0, 0.0, ring, open_runtime(target))  # as a watch keeps it
         kept = [values for _, what, values in ring.notes if what == DEVICE]
         assert [one["GPU 2 reserved"] for one in kept] == [truth["2"]["reserved_bytes"][0]] and len(kept[0]) == 4
         assert f"in {truth['2']['segment'][0]} segments; {truth['2']['num_alloc_retries']} retries" in asked(target)

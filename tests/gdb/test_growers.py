@@ -1,5 +1,6 @@
 """`llm-memory -grow` on programs that say of themselves what makes them grow (subjects/growers.py)."""
 
+import gc
 import json
 import os
 import platform
@@ -30,10 +31,12 @@ from harness.growers import (
 )
 from harness.subjects import PYTHONS
 
+from gdbext.access import page_faults
 from gdbext.access.proc import ProcTarget
 from gdbext.access.procfs import task_ids
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError
+from gdbext.heap import grow_watch
 from gdbext.heap.calls import Calls
 from gdbext.heap.free import Free
 from gdbext.heap.grow_watch import GrowWatch
@@ -200,6 +203,69 @@ def test_a_thread_that_maps_all_the_time_is_left_in_peace():
             process.stdout.readline()
             counted, mapped, _ = faults.take()
             assert not mapped and (not counted or counted[process.pid][0] > 0)
+        finally:
+            faults.close()
+            process.kill()
+
+
+def events_open():
+    links = [f"/proc/self/fd/{file}" for file in os.listdir("/proc/self/fd")]
+    return sum("perf_event" in os.readlink(link) for link in links if os.path.lexists(link))
+
+
+def test_a_watch_that_is_interrupted_leaves_no_event_open(monkeypatch):
+    """In its rounds, and before the first one."""
+    perf_or_skip()
+    code = "import threading, time\n[threading.Thread(target=time.sleep, args=(99,), daemon=True).start() for _ in range(9)]\n"
+    with subprocess.Popen(
+        [sys.executable, "-c", code + "print(1, flush=True)\ntime.sleep(99)"], stdout=subprocess.PIPE
+    ) as process:
+        try:
+            process.stdout.readline()
+            before = events_open()
+            with pytest.raises(KeyboardInterrupt):
+                interrupted(process.pid, monkeypatch)
+            assert events_open() == before
+            kept = GrowWatch(ProcTarget(process.pid), "", 5, True)
+            assert events_open() > before
+            del kept
+            gc.collect()
+            assert events_open() == before
+        finally:
+            process.kill()
+
+
+def interrupted(pid, monkeypatch):
+    one = GrowWatch(ProcTarget(pid), "", 5, True)
+
+    def stops():
+        assert events_open()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(one, "round", stops)
+    grow_watch.run([one], 5)
+
+
+def test_threads_that_have_ended_make_room_for_others(monkeypatch):
+    perf_or_skip()
+    monkeypatch.setattr(page_faults, "MAX_THREADS", 4)
+    code = "import sys, threading\nfor line in sys.stdin:\n    one = threading.Thread(target=input)\n    one.start()\n"
+    code += "    print(one.native_id, flush=True)\n    one.join()\n"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as process:
+        faults = page_faults.PageFaults(process.pid, [process.pid])
+        try:
+            for number in range(12):
+                process.stdin.write("begin\n")
+                tid = int(process.stdout.readline())
+                assert faults.add(tid) == "", number
+                process.stdin.write("end\n")
+                while os.path.exists(f"/proc/{process.pid}/task/{tid}"):
+                    time.sleep(0.01)
+                faults.wait(0.1)
+                faults.take()
+            assert not faults.left_out and list(faults.threads) == [process.pid]
+            assert [bool(faults.add(tid)) for tid in range(1 << 22, (1 << 22) + 3)] == [True] * 3 and len(faults.left_out) == 3
         finally:
             faults.close()
             process.kill()

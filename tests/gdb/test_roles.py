@@ -1,5 +1,6 @@
 """Programs that are no engine: what their processes are called, and which test of pytest stands."""
 
+import os
 import sys
 
 from harness.answers import answer
@@ -29,7 +30,8 @@ def test_deadlock():
 def test_the_test_that_stands_is_named(tmp_path):
     (tmp_path / "test_stands.py").write_text(STANDS)
     words = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "test_stands.py"]
-    with spawned(words, cwd=tmp_path) as process:
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}  # no worker of this run
+    with spawned(words, cwd=tmp_path, env=alone) as process:
 
         def culprits():
             found = answer(f"llm-hang {process.pid}")

@@ -55,7 +55,8 @@ def test_who_gets_on_or_waits_for_a_client_is_not_missing(kind, torch_python, tm
     with job(torch_python, kind, tmp_path) as pids:
         asleep(pids[0], seconds=2)
         said = asked(*pids, *(forks(pids[-1]) if kind == "helper" else []))
-        assert said["verdict"] not in ACCUSES and not said["culprits"] and not said["victims"], said
+        assert said["verdict"] not in ACCUSES and not said["victims"], said
+        assert said["verdict"] == "busy" or not said["culprits"], said  # of that they are who is at work
         if kind == "waits":
             assert said["verdict"] == "idle", said
         alone = asked(pids[0])

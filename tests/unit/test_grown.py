@@ -7,10 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from gdbext.answers import grow
 from gdbext.heap import grow_watch, grown
 from gdbext.heap.counters import Growth
 from gdbext.heap.grown import ANONYMOUS, ARENAS, FILES, HEAP, HUGE, SHARED, Look, Place, Span, Spans, Taken
 from gdbext.heap.resident import Piece
+from gdbext.render.text import Style
 
 MIB = 1 << 20
 LEAK, CHURN = Place("libhook.so", "hook", "pull", "transfer.py", 8), Place("python3", "malloc", "step", "engine.py", 3)
@@ -244,3 +246,21 @@ def test_processes_without_samples_are_followed_in_turns_to_the_end():
     with pytest.raises(KeyboardInterrupt):
         grow_watch.run(watches, 5)
     assert len(ended) == 8  # whatever ends it, it takes the CPUs again that it left
+
+
+@pytest.mark.parametrize("count, rises, said", [(3, 24, "short to judge: 24.0 MiB more"), (3, 0, "nothing"), (9, 24, "nothing")])
+def test_a_window_too_short_to_judge_is_not_one_without_growth(count, rises, said):
+    """As of a process that the kernel killed for its memory while it was watched."""
+    curve = [{"kinds": {"heap": (70 + rises * at // (count - 1)) << 20}} for at in range(count)]
+    source = {"source": "page faults", "used": True, "why": None, "cannot_see": ""}
+    one = {
+        "label": "x",
+        "pid": 7,
+        "seconds": 3.0,
+        "cpu_seconds": 0.0,
+        "curve": curve,
+        "grows": [],
+        "sources": [source],
+        "next": "",
+    }
+    assert said in grow.grow_text(one, Style(False, 0))

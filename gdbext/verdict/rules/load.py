@@ -141,10 +141,10 @@ def _at_work(facts: Facts, t: ThreadState, led: bool = False) -> bool:
 
 
 def _shares(facts: Facts, t: ThreadState) -> bool:
-    """Whether a thread has its part of what its process runs: its threads take turns, at a lock or the GIL."""
+    """Whether a thread has its part of what its process runs: several of its threads take turns, at a lock or the GIL."""
     f = facts.process(t.node)
     loads = [one.load or 0.0 for one in f.threads if (one.load or 0.0) > STILL] if f is not None else []
-    return sum(loads) > RUNS and (t.load or 0.0) * 2 >= sum(loads) / len(loads)
+    return len(loads) > 1 and sum(loads) > RUNS and (t.load or 0.0) * 2 >= sum(loads) / len(loads)
 
 
 def _line(facts: Facts, t: ThreadState) -> str:
