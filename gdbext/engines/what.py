@@ -74,9 +74,10 @@ def _inside(file: str, word: str) -> list[ProcessRef]:
 
     try:
         bundle = open_bundle(file)
-    except GdbextError:
+    except GdbextError as e:
         if word:
             raise
+        log.passed_over(e)
         return [ProcessRef(label=os.path.basename(file), core=file)]
     found = [ProcessRef(label=one.own_label, core=bundle.path_of(one)) for one in bundle.named(word) if one.file]
     return found or [ProcessRef(core=file)]

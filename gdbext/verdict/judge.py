@@ -111,7 +111,8 @@ def judge_group(processes: Iterable[ProcessState]) -> Verdict:
         if found is None:
             continue
         passed = found if found.from_outside else gate.judged(facts, found)
-        if passed.kind == "unknown" and (passed is not found or any(line.endswith(gate.SLOW) for line in found.evidence)):
+        late = rule is not collectives.waiting and any(line.endswith(gate.SLOW) for line in found.evidence)
+        if passed.kind == "unknown" and (passed is not found or late):  # a rank that runs may never come
             slow = slow or passed
             continue
         if slow is not None and passed.kind in QUIET:

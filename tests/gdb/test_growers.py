@@ -58,7 +58,7 @@ def test_a_hook_below_a_library_and_locked_memory_are_named(libraries):
     pythons = [PYTHONS[0], PYTHONS[-1], PYTHONS[len(PYTHONS) // 2]]
     with ExitStack() as stack:
         subjects = [stack.enter_context(growing(p, name, 3, libraries)) for p, name in zip(pythons, names)]
-        begun = [(truth, watch(pid, 10)) for pid, truth in subjects]
+        begun = [(truth, watch(pid, 20)) for pid, truth in subjects]
         for truth, command in begun:
             answer = told(command)
             assert verdict(truth, answer) == RIGHT, answer["grows"]

@@ -79,7 +79,7 @@ def test_a_file_that_would_be_too_big_names_what_to_leave_out(tmp_path, seed):
     noise = random.Random(seed)
     sizes = {name: noise.randrange(1, 60_000) for name in "abcdef"}
     for name, length in sizes.items():
-        (tmp_path / name).write_bytes(noise.randbytes(length))
+        (tmp_path / name).write_bytes(bytes(noise.getrandbits(8) for _ in range(length)))
     most = noise.randrange(10_000, sum(sizes.values()))
     with contextlib.ExitStack() as stack:
         files = {name: stack.enter_context(open(tmp_path / name, "rb")) for name in sizes}
