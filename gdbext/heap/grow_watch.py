@@ -294,8 +294,9 @@ class GrowWatch:
         return (*one.registers.values(), *struct.unpack(f"<{size // 8}Q", one.stack[: size // 8 * 8]))
 
     def _line_at(self, one: Fault, end: int) -> Place | None:
-        """The Python line at a fault: the innermost word of the stack that is the next instruction of code that is known."""
-        if not self._starts or not one.stack or not end:
+        """The Python line at a fault: the innermost word of the stack that is the next instruction of code that is known. Before
+        3.11 each call has a frame of the loop's own, where words of earlier calls stand: there is no line."""
+        if not self._starts or not one.stack or not end or self.rt is None or "gen.gi_frame" in self.rt.layout:
             return None
         low, high = self._starts[0], max(end for end, *_ in self._codes.values())
         for word in self._words(one, end):
@@ -578,7 +579,7 @@ def _rounds(watches: Sequence[GrowWatch], began: float, seconds: float) -> None:
             if not one.ended:
                 one.round()
         spent = time.process_time() - before
-        wait = min(max(ROUND * random.uniform(0.5, 1.0), spent / SHARE), 5.0)
+        wait = min(max(ROUND * random.uniform(0.5, 1.0), spent / SHARE), 5.0, seconds / (2 * grown.PARTS))
         until = min(time.monotonic() + wait, began + seconds)
         if len(watches) == 1 and watches[0].faults is not None:
             watches[0].rest(until)
