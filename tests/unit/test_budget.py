@@ -168,6 +168,7 @@ GROWN = [
     ("answers", 55, "lines to type that are whole where they are printed; what a box says is shown once as it is read"),
     ("observe", 50, "the log is read by a helper that may hang; each file of a traceback once"),
     ("stacks", 40, "what handlers of signals tell; roles of gunicorn, Celery, pytest and Jupyter"),
+    ("access", 45, "events of threads that have ended make room; what a snapshot lacks; names that others wrote"),
 ]
 FEW = 25  # lines by which a room may be over: a sentence, a parameter
 SLACK = 500
