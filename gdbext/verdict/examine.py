@@ -19,7 +19,7 @@ from ..engines.sightings import Look
 from ..errors import GdbextError
 from ..observe.clocks import ancestors, askers
 from ..observe.log_reader import Logs
-from ..observe.window import PRESSED, STILL
+from ..observe.window import PRESSED
 from ..requests import collect, instances, join
 from ..requests.model import BEHIND, NEVER_FITS
 from ..stacks.snapshots import ProcessSnapshot
@@ -29,7 +29,7 @@ from .closed import depends_on
 from .facts import Facts, ProcessState, Verdict
 from .judge import judge
 from .kinds import QUIET
-from .nodes import awaited_pids, peers_of
+from .nodes import peers_of
 from .states import UNKNOWN
 from .walk import Chain
 
@@ -194,16 +194,15 @@ def _others(found: Sequence[Any], targets: Targets, first: Examination) -> list[
 
 
 def _native_ends(found: Sequence[Any], first: Examination) -> list[ProcessRef]:
-    """The other programs at the ends of chains that did not run meanwhile and were not asked for: descendants, those that one
-    waits for, and those that have a lock on a file."""
+    """The other programs at the ends of chains that did not run meanwhile and were not asked for: descendants, and those that
+    have a lock on a file."""
     if ranks_of(found) or any(one.pid is None for one in found):
         return []
     table = ProcTable()
     own = {pid for f in first.facts for pid in f.children} | {pid for e in first.facts.edges if e.outside for pid in e.unread}
     ends = [end for chain in first.chains for end in (chain.end, *chain.end.any_of) if end.state == UNKNOWN]
     known = {one.pid for one in found} | askers(table)
-    awaited = [pid for f in first.facts for pid in awaited_pids(f) if f.spent([pid]) <= STILL]  # one of several was read
-    pids = dict.fromkeys(pid for pid in [*(end.pid for end in ends), *awaited] if pid in own - known and pid in table.processes)
+    pids = dict.fromkeys(end.pid for end in ends if end.pid in own - known and end.pid in table.processes)
     return list(map(ProcessRef, pids))
 
 

@@ -75,7 +75,8 @@ def between_rounds(facts: Facts, node: Node) -> bool:
     if f is None or not f.children.keys() <= {other.pid for other in facts}:
         return False
     if t is not None:
-        asleep = t.rounds and not t.for_good and t.edge is None and (t.load or 0.0) <= RUNS and not t.blocked
+        asks = t.tries or t.polls or t.denied or t.blocked  # for what others have
+        asleep = t.rounds and not t.for_good and t.edge is None and (t.load or 0.0) <= RUNS and not asks
     else:
         asleep = task is not None and task.rounds and not (task.for_good or task.answers) and standing_loop(f, task) is None
     edges = [edge for edge in facts.edges if not ends(facts, edge)]
